@@ -1,0 +1,44 @@
+# make demo, make test: everything from a fresh machine with Python 3.11+ and make. See README.md.
+PYTHON ?= python3
+PIP_ARGS ?= -c constraints.txt
+BIN := .venv/bin
+
+.PHONY: demo test lint format wheel clean
+
+demo: .venv/.demo
+	$(BIN)/knnmt demo
+
+test: lint
+	$(BIN)/pytest
+
+lint: .venv/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/.installed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+wheel: .venv/.installed
+	PIP_CONSTRAINT=constraints.txt $(PYTHON) -m pip wheel --no-deps -w dist .
+
+clean:
+	rm -rf .venv dist build
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "knnmt needs Python 3.11 or newer: run make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+	  { echo "this Python lacks the venv module: install it (Debian: apt install python3-venv)" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+
+# torch first and by its pin: a looser request may take a build with gigabytes of CUDA libraries
+.venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install -q --disable-pip-version-check $(PIP_ARGS) torch
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install -q --disable-pip-version-check $(PIP_ARGS) -e '.[dev]'
+	touch $@
+
+.venv/.demo: demo-requirements.txt .venv/.installed
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -r demo-requirements.txt
+	touch $@

@@ -1,0 +1,207 @@
+"""Cleaning as in the paper's section 4.1: what is no good translation pair is dropped, and counted."""
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import partial
+from hashlib import blake2b
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from knnmt.corpus.punctuation import normalize_punctuation
+from knnmt.corpus.segment import Segment
+from knnmt.languages import Languages
+
+_log = logging.getLogger(__name__)
+
+# Scripts written without spaces: Thai, Lao, Burmese, Khmer, kana, Chinese characters.
+_SPACELESS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
+# py3langid's codes where they differ from the usual ones.
+_LANGID_CODE = {"nb": "no", "iw": "he", "in": "id", "fil": "tl"}
+
+
+class CleanSettings(BaseModel):
+    """Which filters run. The defaults are the paper's rules, made harmless for very short texts."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    normalize_punctuation: bool = Field(default=True, description="bring quotes, dashes and spaces to one form")
+    drop_empty: bool = Field(default=True, description="drop segments with nothing on one side")
+    max_tokens: int | None = Field(default=250, ge=1, description="most tokens a side; null for no limit")
+    max_ratio: float | None = Field(
+        default=1.5, ge=1, description="most tokens of the longer side for one of the shorter"
+    )
+    ratio_from: int = Field(
+        default=10,
+        ge=1,
+        description="tokens the longer side must have before the ratio counts: «OK» and «Ja, gern» are sound",
+    )
+    drop_duplicates: bool = Field(default=True, description="drop segments that came before with the same two texts")
+    check_language: bool = Field(default=True, description="drop segments with a side in the other side's language")
+    language_from: int = Field(
+        default=4, ge=1, description="words both sides must have before their language is judged"
+    )
+    language_certainty: float = Field(
+        default=0.9,
+        gt=0.5,
+        le=1,
+        description="how sure the identifier must be of the wrong language to drop a segment",
+    )
+
+
+class Reason(StrEnum):
+    """Why a segment was dropped."""
+
+    EMPTY = "empty"
+    TOO_LONG = "too long"
+    RATIO = "length ratio"
+    DUPLICATE = "duplicate"
+    LANGUAGE = "language"
+
+
+@dataclass(slots=True)
+class CleanReport:
+    """How many segments were kept, and how many dropped for which reason; counted while cleaning runs."""
+
+    kept: int = 0
+    dropped: Counter[Reason] = field(default_factory=Counter)
+
+    @property
+    def seen(self) -> int:
+        """All segments that came in."""
+        return self.kept + self.dropped.total()
+
+    def __str__(self) -> str:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.most_common())
+        return f"kept {self.kept:,} of {self.seen:,} segments" + (f"; dropped {reasons}" if reasons else "")
+
+
+def count_words(text: str) -> int:
+    """Count words by their spaces; in scripts without spaces two characters count as a word."""
+    if text.isascii():
+        return len(text.split())
+    runs = _SPACELESS.findall(text)
+    if not runs:
+        return len(text.split())
+    return len(_SPACELESS.sub(" ", text).split()) + sum((len(run) + 1) // 2 for run in runs)
+
+
+# A check names the fault of a segment, or gives None where it finds none.
+_Check = Callable[[Segment], Reason | None]
+
+
+def clean(
+    segments: Iterable[Segment],
+    languages: Languages,
+    settings: CleanSettings | None = None,
+    length: Callable[[str], int] = count_words,
+    report: CleanReport | None = None,
+) -> Iterator[Segment]:
+    """Stream the segments that pass, normalised; the others are counted in `report` under their first fault.
+
+    `length` counts a text's tokens: give a model's tokenizer to hold the limits in its own tokens.
+    """
+    settings = settings or CleanSettings()
+    report = report if report is not None else CleanReport()
+    return _clean(segments, settings, _checks(languages, settings, length), report)
+
+
+def _clean(
+    segments: Iterable[Segment], settings: CleanSettings, checks: list[_Check], report: CleanReport
+) -> Iterator[Segment]:
+    for segment in segments:
+        if settings.normalize_punctuation:
+            segment = _normalized(segment)
+        for check in checks:
+            if reason := check(segment):
+                report.dropped[reason] += 1
+                break
+        else:
+            report.kept += 1
+            yield segment
+
+
+def _normalized(segment: Segment) -> Segment:
+    source, target = normalize_punctuation(segment.source), normalize_punctuation(segment.target)
+    if source == segment.source and target == segment.target:
+        return segment
+    return replace(segment, source=source, target=target)
+
+
+def _checks(languages: Languages, settings: CleanSettings, length: Callable[[str], int]) -> list[_Check]:
+    """Collect the checks that are asked for, the dearest last."""
+    checks: list[_Check] = []
+    if settings.drop_empty:
+        checks.append(_empty)
+    if settings.max_tokens is not None or settings.max_ratio is not None:
+        checks.append(partial(_unfit_length, settings=settings, length=length))
+    if settings.drop_duplicates:
+        checks.append(partial(_duplicate, seen=set()))
+    if settings.check_language and (wrong := _wrong_language(languages, settings)):
+        checks.append(wrong)
+    return checks
+
+
+def _empty(segment: Segment) -> Reason | None:
+    return None if segment.source.strip() and segment.target.strip() else Reason.EMPTY
+
+
+def _unfit_length(segment: Segment, *, settings: CleanSettings, length: Callable[[str], int]) -> Reason | None:
+    shorter, longer = sorted((length(segment.source), length(segment.target)))
+    if settings.max_tokens is not None and longer > settings.max_tokens:
+        return Reason.TOO_LONG
+    if settings.max_ratio is not None and longer >= settings.ratio_from and longer > settings.max_ratio * shorter:
+        return Reason.RATIO
+    return None
+
+
+def _duplicate(segment: Segment, *, seen: set[bytes]) -> Reason | None:
+    """Remember 8 bytes a segment, which take about 100 bytes in a set: 10 million segments are 1 GB.
+
+    Two different segments of 10 million share a digest, and one is lost, once in 370,000 corpora.
+    """
+    texts = f"{segment.source}\0{segment.target}".encode(errors="surrogatepass")
+    digest = blake2b(texts, digest_size=8).digest()
+    if digest in seen:
+        return Reason.DUPLICATE
+    seen.add(digest)
+    return None
+
+
+def _langid_code(tag: str) -> str:
+    code = tag.partition("-")[0]
+    return _LANGID_CODE.get(code, code)
+
+
+def _wrong_language(languages: Languages, settings: CleanSettings) -> _Check | None:
+    """Make the check that finds a side in the other side's language, or None where that cannot be told.
+
+    Only sure judgements count: what it doubted with less than 0.9, in 24 pairs looked at from four corpora,
+    were names, formulas and short sentences in the right language.
+    """
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    source, target = _langid_code(languages.source), _langid_code(languages.target)
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    try:
+        identifier.set_languages([source, target])
+    except ValueError:
+        _log.warning("no language check for %s: py3langid does not know both languages", languages)
+        return None
+    if source == target:
+        _log.warning("no language check for %s: py3langid does not tell regions apart", languages)
+        return None
+
+    def check(segment: Segment) -> Reason | None:
+        if min(count_words(segment.source), count_words(segment.target)) < settings.language_from:
+            return None
+        for text, code in ((segment.source, source), (segment.target, target)):
+            found, certainty = identifier.classify(text)
+            if found != code and certainty >= settings.language_certainty:
+                return Reason.LANGUAGE
+        return None
+
+    return check

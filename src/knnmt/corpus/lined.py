@@ -1,0 +1,145 @@
+"""Formats with one segment a line: pairs of plain files, TSV, JSONL."""
+
+import json
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
+
+from knnmt.corpus.files import lines, require_readable, without_gz
+from knnmt.corpus.segment import Segment
+from knnmt.errors import DataError, UsageError
+from knnmt.languages import Languages, closeness
+
+
+def read_plain(source: Path, target: Path) -> Iterator[Segment]:
+    """Stream line i of one file with line i of the other; a shorter file is an error, not a cut."""
+    for number, (left, right) in enumerate(zip_longest(lines(source), lines(target)), start=1):
+        if left is None or right is None:
+            short, long = (source, target) if left is None else (target, source)
+            raise DataError(
+                f"{long}:{number}: {short} has only {number - 1} lines, so the two are not parallel; "
+                f"make line i of one the translation of line i of the other"
+            )
+        yield Segment(left, right, f"{source}:{number}")
+
+
+def read_tsv(path: Path) -> Iterator[Segment]:
+    """Stream source, target and perhaps an id, parted by tabs; no quoting, and empty lines do not count."""
+    for number, line in enumerate(lines(path), start=1):
+        if not line:
+            continue
+        cells = line.split("\t")
+        if len(cells) not in (2, 3):
+            found = "no tab" if len(cells) == 1 else f"{len(cells)} columns"
+            raise DataError(f"{path}:{number}: {found}; a line is source<TAB>target or source<TAB>target<TAB>id")
+        yield Segment(cells[0], cells[1], f"{path}:{number}", (cells[2] or None) if len(cells) == 3 else None)
+
+
+def read_jsonl(path: Path, languages: Languages) -> Iterator[Segment]:
+    """Stream objects with the keys `source` and `target`, or with the language codes as keys.
+
+    Codes may also lie one level deeper under `translation`, as Hugging Face data sets have them.
+    """
+    keys: tuple[str, str] | None = None
+    for number, line in enumerate(lines(path), start=1):
+        if not line.strip():
+            continue
+        record, texts = _parse_json(line, f"{path}:{number}")
+        if keys is None or keys[0] not in texts or keys[1] not in texts:
+            keys = _choose_keys(texts, languages, f"{path}:{number}", first=keys is None)
+        source, target, name = texts[keys[0]], texts[keys[1]], record.get("id")
+        if not isinstance(source, str) or not isinstance(target, str):
+            raise DataError(f"{path}:{number}: {keys[0]!r} and {keys[1]!r} must be strings; mend or drop the line")
+        yield Segment(source, target, f"{path}:{number}", None if name is None else str(name))
+
+
+def _parse_json(line: str, place: str) -> tuple[dict[str, object], dict[str, object]]:
+    """Give the object of a line, and the object inside it that holds the texts (often the same)."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{place}: broken JSON ({error}); a line is one JSON object") from None
+    if not isinstance(record, dict):
+        raise DataError(f'{place}: not a JSON object; a line is like {{"source": …, "target": …}}')
+    if "\\u" in line and not _encodable(record):
+        raise DataError(f"{place}: half a surrogate pair is escaped here, which is no character; mend the line")
+    inner = record.get("translation")
+    return record, inner if isinstance(inner, dict) else record
+
+
+def _encodable(record: dict[str, object]) -> bool:
+    try:
+        json.dumps(record, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _choose_keys(texts: dict[str, object], languages: Languages, place: str, *, first: bool) -> tuple[str, str]:
+    """Find the keys of both sides; missing on the first object, the wrong languages were asked for."""
+    if "source" in texts and "target" in texts:
+        return "source", "target"
+    best = []
+    for asked in (languages.source, languages.target):
+        ranked = [(closeness(asked, key), key) for key in texts]
+        rank, key = max(ranked, key=lambda pair: pair[0], default=(0, ""))
+        if rank == 0:
+            kind = UsageError if first else DataError
+            raise kind(
+                f"{place}: no text for {asked!r}; keys here: {', '.join(map(repr, texts)) or 'none'}. "
+                f'Name the keys "source" and "target", or ask for languages that are there'
+            )
+        best.append(key)
+    return best[0], best[1]
+
+
+def find_pair(path: Path, languages: Languages) -> tuple[Path, Path]:
+    """Find both files of a plain pair from either of them or from their common prefix."""
+    source: Path | None
+    target: Path | None
+    named = without_gz(path)
+    if path.is_file() and closeness(languages.source, named.suffix[1:]):
+        source, target = path, _beside(named.with_suffix(""), languages.target)
+    elif path.is_file() and closeness(languages.target, named.suffix[1:]):
+        source, target = _beside(named.with_suffix(""), languages.source), path
+    else:
+        source, target = _beside(path, languages.source), _beside(path, languages.target)
+    if source is not None and target is not None:
+        return require_readable(source), require_readable(target)
+    raise UsageError(_why_no_pair(path, languages, source or target))
+
+
+def _beside(prefix: Path, asked: str) -> Path | None:
+    """Find `prefix.<asked>` or its like (`prefix.de-DE.gz`); two that would do equally are refused."""
+    try:
+        neighbours = sorted(prefix.parent.iterdir())
+    except OSError:
+        return None
+    ranked: dict[int, list[Path]] = {}
+    for path in neighbours:
+        name = without_gz(path).name
+        if name.startswith(prefix.name + "."):
+            ranked.setdefault(closeness(asked, name[len(prefix.name) + 1 :]), []).append(path)
+    best = ranked.get(2) or ranked.get(1) or []
+    if len({without_gz(path) for path in best}) > 1:
+        raise UsageError(
+            f"{', '.join(map(str, best))} would all do for {asked!r}; "
+            f"ask for one region, such as {without_gz(best[0]).suffix[1:]}"
+        )
+    return best[0] if best else None
+
+
+def _why_no_pair(path: Path, languages: Languages, partner: Path | None) -> str:
+    prefix = f"PREFIX.{languages.source} and PREFIX.{languages.target}"
+    if partner is not None:
+        missing = languages.source if closeness(languages.target, without_gz(partner).suffix[1:]) else languages.target
+        stem = without_gz(partner).with_suffix("")
+        return f"{partner} has no partner {stem}.{missing}; put both sides beside each other as {prefix}"
+    if path.is_file():
+        return (
+            f"{path}: the suffix {without_gz(path).suffix!r} is neither a known format "
+            f"(.tmx, .po, .mo, .tsv, .jsonl, each also with .gz) nor a language of {languages}"
+        )
+    if path.is_dir():
+        return f"{path} is a folder; name a file in it, or the common prefix of {prefix}"
+    return f"{path}: no such file, nor {path}.{languages.source} and {path}.{languages.target}; check the path"

@@ -1,0 +1,76 @@
+"""Scores of translations: BLEU, chrF and TER as sacreBLEU computes them, each with its signature."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from knnmt.errors import DataError, UsageError
+
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class Score:
+    """One metric of one system; `p` compares it with the first system (paired bootstrap), where there is one."""
+
+    metric: str
+    value: float
+    signature: str
+    mean: float | None = None  # over the resamples
+    interval: float | None = None  # half of the 95% confidence interval
+    p: float | None = None
+
+
+def evaluate(
+    systems: Mapping[str, Sequence[str]], references: Sequence[str], *, resamples: int = RESAMPLES
+) -> dict[str, list[Score]]:
+    """BLEU, chrF and TER of each system; with more than one, also whether it differs from the first."""
+    for name, hypotheses in systems.items():
+        if len(hypotheses) != len(references):
+            raise DataError(
+                f"{name} has {len(hypotheses)} lines and the references have {len(references)}: each segment needs one of both"
+            )
+    if not systems or not references:
+        raise UsageError("there is nothing to score: give at least one translation and its references")
+    if len(systems) == 1:
+        from sacrebleu.metrics import BLEU, CHRF, TER
+
+        metrics = {"BLEU": BLEU(), "chrF2": CHRF(), "TER": TER()}
+        (name,) = systems
+        return {name: [_score(metric, measure, systems[name], references) for metric, measure in metrics.items()]}
+    return _compare(systems, references, resamples)
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    """BLEU alone."""
+    from sacrebleu.metrics import BLEU
+
+    return _score("BLEU", BLEU(), hypotheses, references)
+
+
+def _score(name: str, metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    value = metric.corpus_score(list(hypotheses), [list(references)]).score
+    return Score(name, float(value), metric.get_signature().format())
+
+
+def _compare(systems: Mapping[str, Sequence[str]], references: Sequence[str], resamples: int) -> dict[str, list[Score]]:
+    """Paired bootstrap resampling of all systems against the first."""
+    import logging
+
+    from sacrebleu.metrics import BLEU, CHRF, TER
+    from sacrebleu.significance import PairedTest
+
+    logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # it announces every step of the test
+    named = [(name, list(lines)) for name, lines in systems.items()]
+    metrics = {
+        name: metric(references=[list(references)]) for name, metric in (("BLEU", BLEU), ("chrF2", CHRF), ("TER", TER))
+    }
+    signatures, results = PairedTest(named, metrics, references=None, test_type="bs", n_samples=resamples)()
+    columns = {name: column for name, column in results.items() if name != "System"}
+    return {
+        system: [
+            Score(name, float(r.score), signatures[name].format(), float(r.mean), float(r.ci), r.p_value)
+            for name, r in ((name, column[row]) for name, column in columns.items())
+        ]
+        for row, system in enumerate(systems)
+    }

@@ -1,0 +1,1 @@
+"""The translation model: checkpoint (load), transformer (the network), tokenizer, represent (states of a corpus)."""

@@ -1,0 +1,321 @@
+"""Load a Hugging Face checkpoint, from a folder or by its hub id, into our own encoder-decoder."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from knnmt.errors import ModelError, UsageError
+from knnmt.languages import Languages, closeness
+from knnmt.model.tokenizer import SpecialTokens, Tokenizer, language_codes
+from knnmt.model.transformer import Architecture, Transformer
+
+EMBEDDED = "mini-de-en"
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Family:
+    """How a family of checkpoints differs from plain Marian."""
+
+    norm_first: bool = False
+    norm_embedding: bool = False
+    norm_final: bool = False
+    first_position: Callable[[Any], int] = lambda config: 0  # the row of the table that position 0 uses
+
+
+FAMILIES = {
+    "marian": Family(),
+    "fsmt": Family(first_position=lambda config: int(config.pad_token_id) + 1),
+    "m2m_100": Family(norm_first=True, norm_final=True, first_position=lambda config: int(config.pad_token_id) + 1),
+    "bart": Family(norm_embedding=True, first_position=lambda config: 2),
+    "mbart": Family(norm_first=True, norm_embedding=True, norm_final=True, first_position=lambda config: 2),
+}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A translation model, ready: the network, its tokenizer and the tokens that steer it."""
+
+    name: str
+    transformer: Transformer
+    tokenizer: Tokenizer
+    special: SpecialTokens
+    max_source: int  # the most source tokens it takes
+    max_target: int  # the most target tokens it can give
+    length_penalty: float
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs."""
+        return self.transformer.device
+
+
+def load(
+    name: str | Path = EMBEDDED, *, device: str = "auto", dtype: str = "auto", langs: Languages | str | None = None
+) -> Model:
+    """Load a checkpoint: `mini-de-en` (embedded), a folder, or a hub id such as `Helsinki-NLP/opus-mt-de-en`.
+
+    device is `cpu`, `cuda`, `cuda:1` or `auto`; dtype is `float32`, `float16`, `bfloat16` or `auto`: float16 on CUDA,
+    float32 elsewhere. langs (`de-en`) is needed by models that know several languages.
+    """
+    pair = Languages.parse(langs) if isinstance(langs, str) else langs
+    place = _device(device)
+    precision = _dtype(dtype, place)
+    with _quiet_transformers():
+        import transformers
+
+        path, offline = _locate(str(name))
+        options: dict[str, Any] = {"local_files_only": offline}
+        try:
+            config = transformers.AutoConfig.from_pretrained(path, **options)
+        except (OSError, ValueError, KeyError) as error:
+            raise ModelError(_cannot_load(name, error)) from error
+        family = FAMILIES.get(config.model_type)
+        if family is None or not config.is_encoder_decoder:
+            known = ", ".join(FAMILIES)
+            raise ModelError(
+                f"{name} is a {config.model_type!r} model, and knnmt runs translation models of these types: {known}"
+            )
+        try:
+            hf, report = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+                path, dtype=precision, output_loading_info=True, **options
+            )
+            hf_tokenizer = transformers.AutoTokenizer.from_pretrained(path, **options)
+        except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, ImportError) as error:
+            raise ModelError(_cannot_load(name, error)) from error
+        except Exception as error:  # safetensors' error has no common base that can be imported cheaply
+            if type(error).__name__ != "SafetensorError":
+                raise
+            raise ModelError(_cannot_load(name, error)) from error
+    if missing := sorted(report["missing_keys"]):
+        raise ModelError(
+            f"{name} lacks {len(missing)} of its weights ({missing[0]}, …): download or save the model again"
+        )
+    source, target = _languages(pair, config, hf_tokenizer)
+    tokenizer = Tokenizer(hf_tokenizer, source, target)
+    transformer = convert(hf, family).to(place)
+    positions = transformer.architecture.max_positions
+    return Model(
+        name=str(name),
+        transformer=transformer,
+        tokenizer=tokenizer,
+        special=_special(hf, tokenizer, hf_tokenizer),
+        max_source=min(positions, tokenizer.max_length),
+        max_target=positions,
+        length_penalty=float(getattr(hf.generation_config, "length_penalty", None) or 1.0),
+    )
+
+
+def embedded_path() -> Path:
+    """The folder of the embedded model: inside the package, or beside it in a checkout."""
+    package = Path(__file__).parent.parent
+    for folder in (package / "models" / EMBEDDED, package.parent.parent / "models" / EMBEDDED):
+        if (folder / "config.json").exists():
+            return folder
+    raise ModelError(
+        f"the embedded model {EMBEDDED} is missing from this installation: reinstall knnmt, or pass --model"
+    )
+
+
+def convert(hf: Any, family: Family) -> Transformer:
+    """Our encoder-decoder with the weights of a Hugging Face model, nothing copied but what is joined."""
+    config = hf.config
+    activation = {"swish": "silu", "silu": "silu", "relu": "relu", "gelu": "gelu"}.get(config.activation_function)
+    if activation is None:
+        raise ModelError(f"activation {config.activation_function!r} is not one that knnmt knows (swish, relu, gelu)")
+    first = family.first_position(config)
+    encoder, decoder = hf.model.encoder, hf.model.decoder
+    head = decoder.output_projection if config.model_type == "fsmt" else hf.lm_head
+    tables = [_positions(stack.embed_positions)[first:] for stack in (encoder, decoder)]
+    architecture = Architecture(
+        width=config.d_model,
+        encoder_layers=config.encoder_layers,
+        decoder_layers=config.decoder_layers,
+        encoder_heads=config.encoder_attention_heads,
+        decoder_heads=config.decoder_attention_heads,
+        encoder_ffn=config.encoder_ffn_dim,
+        decoder_ffn=config.decoder_ffn_dim,
+        source_vocabulary=encoder.embed_tokens.weight.size(0),
+        target_vocabulary=decoder.embed_tokens.weight.size(0),
+        activation=activation,  # type: ignore[arg-type]
+        norm_first=family.norm_first,
+        norm_embedding=family.norm_embedding,
+        norm_final=family.norm_final,
+        scale_embedding=config.d_model**0.5 if config.scale_embedding else 1.0,
+        max_positions=min(len(tables[0]), int(config.max_position_embeddings)),
+    )
+    weights: dict[str, Tensor] = {}
+    for name, stack, table in (("encoder", encoder, tables[0]), ("decoder", decoder, tables[1])):
+        weights[f"{name}.embedding.weight"] = stack.embed_tokens.weight
+        weights[f"{name}.positions"] = table[: architecture.max_positions]
+        for ours, theirs in (("embedding_norm", "layernorm_embedding"), ("final_norm", "layer_norm")):
+            if hasattr(stack, theirs):
+                weights.update(_both(f"{name}.{ours}", getattr(stack, theirs)))
+        for index, layer in enumerate(stack.layers):
+            weights.update((f"{name}.layers.{index}.{key}", value) for key, value in _layer(layer, name))
+    weights["projection.weight"] = head.weight
+    weights["projection.bias"] = getattr(hf, "final_logits_bias", head.weight.new_zeros(len(head.weight))).flatten()
+    with torch.device("meta"):
+        transformer = Transformer(architecture)
+    transformer.load_state_dict(weights, assign=True)
+    if not weights["projection.bias"].any():
+        transformer.projection.bias = None  # adding zeros to a vocabulary costs time at every step
+    return transformer.requires_grad_(False).eval()
+
+
+def _layer(layer: Any, side: str) -> Iterator[tuple[str, Tensor]]:
+    """The weights of one layer under our names."""
+    attention, prefix = layer.self_attn, "self_" if side == "decoder" else ""
+    name = f"{prefix}attention"
+    yield from _joined(f"{name}.inputs", attention.q_proj, attention.k_proj, attention.v_proj)
+    yield from _both(f"{name}.output", attention.out_proj)
+    yield from _both("self_norm" if side == "decoder" else "attention_norm", layer.self_attn_layer_norm)
+    if side == "decoder":
+        cross = layer.encoder_attn
+        yield from _both("cross_attention.query", cross.q_proj)
+        yield from _joined("cross_attention.inputs", cross.k_proj, cross.v_proj)
+        yield from _both("cross_attention.output", cross.out_proj)
+        yield from _both("cross_norm", layer.encoder_attn_layer_norm)
+    yield from _both("ffn.first", layer.fc1)
+    yield from _both("ffn.second", layer.fc2)
+    yield from _both("ffn_norm", layer.final_layer_norm)
+
+
+def _both(name: str, module: Any) -> Iterator[tuple[str, Tensor]]:
+    yield f"{name}.weight", module.weight
+    yield f"{name}.bias", module.bias
+
+
+def _joined(name: str, *modules: Any) -> Iterator[tuple[str, Tensor]]:
+    yield f"{name}.weight", torch.cat([module.weight for module in modules])
+    yield f"{name}.bias", torch.cat([module.bias for module in modules])
+
+
+def _positions(module: Any) -> Tensor:
+    """The table of position vectors: a weight, or a buffer of M2M100."""
+    table: Tensor = module.weight if hasattr(module, "weight") else module.weights
+    return table.detach()
+
+
+def _special(hf: Any, tokenizer: Tokenizer, hf_tokenizer: Any) -> SpecialTokens:
+    """The tokens that steer decoding, from the generation settings and, for many languages, the target's tag."""
+    settings, config = hf.generation_config, hf.config
+
+    def setting(name: str) -> Any:
+        value = getattr(settings, name, None)
+        return getattr(config, name, None) if value is None else value
+
+    start, prefix = setting("decoder_start_token_id"), setting("forced_bos_token_id")
+    if tokenizer.tag_id is not None:
+        # most force the tag as the first token; mbart-large-cc25 starts with it, and names some tag or none as start
+        if start in (hf_tokenizer.eos_token_id, hf_tokenizer.bos_token_id, hf_tokenizer.pad_token_id):
+            prefix = tokenizer.tag_id
+        else:
+            start, prefix = tokenizer.tag_id, None
+    end = setting("eos_token_id")
+    end = end[0] if isinstance(end, list) else end
+    pad = setting("pad_token_id")
+    banned = {words[0] for words in setting("bad_words_ids") or [] if len(words) == 1}
+    return SpecialTokens(
+        start=int(end if start is None else start),
+        end=int(end),
+        pad=int(pad),
+        prefix=() if prefix is None else (int(prefix),),
+        forced_end=setting("forced_eos_token_id") is not None,
+        banned=tuple(sorted(banned | {int(pad)})),
+    )
+
+
+def _languages(langs: Languages | None, config: Any, tokenizer: Any) -> tuple[str | None, str | None]:
+    """Source and target language: as asked, or the model's own pair; a model of one pair takes no other."""
+    own = getattr(config, "langs", None) or [getattr(tokenizer, side, None) for side in ("source_lang", "target_lang")]
+    several = language_codes(tokenizer) or getattr(tokenizer, "supported_language_codes", None)
+    if several or not all(isinstance(code, str) for code in own):
+        return (langs.source, langs.target) if langs else (None, None)
+    if langs and not (closeness(own[0], langs.source) and closeness(own[1], langs.target)):
+        pair = "-".join(own)
+        raise UsageError(
+            f"{langs} is not what this model translates: it is a {pair} model; use --langs {pair} or another --model"
+        )
+    return own[0], own[1]
+
+
+def _locate(name: str) -> tuple[str, bool]:
+    """Where to load from, and whether to stay away from the network."""
+    if name == EMBEDDED and not Path(name).is_dir():
+        return str(embedded_path()), True
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").exists():
+            raise ModelError(
+                f"{name} is a folder without config.json: give the folder of a Hugging Face translation model"
+            )
+        return str(folder), True
+    if folder.exists() or name.count("/") != 1 or name.startswith((".", "/", "~")):
+        raise UsageError(
+            f"no model at {name}: give a folder with config.json, a hub id such as Helsinki-NLP/opus-mt-de-en, "
+            f"or {EMBEDDED}"
+        )
+    from huggingface_hub import try_to_load_from_cache
+
+    cached = isinstance(try_to_load_from_cache(name, "config.json"), str)
+    return name, cached or bool(os.environ.get("HF_HUB_OFFLINE"))
+
+
+def _cannot_load(name: str | Path, error: Exception) -> str:
+    """One line that says what went wrong and what to do."""
+    reason = " ".join(str(error).split())
+    reason = reason[:200] + ("…" if len(reason) > 200 else "")
+    if Path(str(name)).expanduser().is_dir() or name == EMBEDDED:
+        return f"cannot load the model in {name}: {reason}"
+    return (
+        f"cannot load {name} from the hub ({reason}). Offline, give a local folder, "
+        f"or fetch it once where there is a network: huggingface-cli download {name}"
+    )
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UsageError(f"unknown device {name!r}: use auto, cpu, cuda or cuda:N") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError("no CUDA device is available here: use --device cpu")
+    return device
+
+
+def _dtype(name: str, device: torch.device) -> torch.dtype:
+    if name == "auto":
+        return torch.float16 if device.type == "cuda" else torch.float32
+    if name not in DTYPES:
+        raise UsageError(f"unknown number type {name!r}: use auto, {', '.join(DTYPES)}")
+    return DTYPES[name]
+
+
+@contextlib.contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """No progress bars, advice or warnings of transformers between our own lines."""
+    import warnings
+
+    from transformers.utils import logging
+
+    level = logging.get_verbosity()
+    bar = logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if bar:
+            logging.enable_progress_bar()

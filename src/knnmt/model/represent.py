@@ -1,0 +1,71 @@
+"""States of a corpus: what a model makes of each token when it is shown the whole pair."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knnmt.model.checkpoint import Model
+from knnmt.model.transformer import KeyKind
+
+
+@dataclass(frozen=True)
+class Represented:
+    """Some segments' states, one after the other in the order of `rows`, without padding."""
+
+    rows: list[int]  # which of the given pairs these are
+    source: Tensor  # (sum of source lengths, d)
+    target: Tensor  # (sum of target lengths + 1, d): a state for each token and for the end
+
+
+@torch.inference_mode()
+def represent(
+    model: Model,
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    *,
+    key: KeyKind = "ffn_input",
+    batch_tokens: int = 8192,
+) -> Iterator[Represented]:
+    """Teacher-forced states of pairs of ids (`encode_source`, `encode_target`), in batches of similar length.
+
+    State j of a target is the one that predicts its token j; the vocabulary projection is never computed.
+    """
+    special, network = model.special, model.transformer
+    for rows in batches([max(len(s), len(t) + 1) for s, t in pairs], batch_tokens):
+        source, mask = padded([pairs[row][0] for row in rows], special.pad, model.device)
+        head = [special.start, *special.prefix]
+        target, _ = padded([[*head, *pairs[row][1]] for row in rows], special.pad, model.device)
+        encoded = network.encode(source, mask)
+        states = network.force(target, encoded).key(key)[:, len(special.prefix) :]
+        wanted = torch.arange(states.size(1), device=model.device) <= _lengths(
+            [pairs[row][1] for row in rows], model.device
+        )
+        yield Represented(rows, encoded.states[mask], states[wanted])
+
+
+def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
+    """Indices in batches whose padded size is at most `tokens`, the longest first; a longer one stands alone."""
+    batch: list[int] = []
+    for index in np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable").tolist():
+        if batch and (len(batch) + 1) * lengths[batch[0]] > tokens:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
+def padded(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Ids as one tensor and its mask, True at real tokens. Both (B, longest)."""
+    ids = np.full((len(rows), max(map(len, rows))), pad, dtype=np.int64)
+    for row, given in zip(ids, rows, strict=True):
+        row[: len(given)] = given
+    mask = torch.arange(ids.shape[1], device=device) < _lengths(rows, device)
+    return torch.from_numpy(ids).to(device), mask
+
+
+def _lengths(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+    """(B, 1)."""
+    return torch.tensor([len(row) for row in rows], device=device)[:, None]

@@ -1,0 +1,99 @@
+"""A model's own tokenizer, with the tokens that its family puts around a text and forces on a translation."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from knnmt.errors import UsageError
+
+TAG = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]+")  # de_DE of mBART, deu_Latn of NLLB
+THREE_LETTERS = {
+    "ar": "arb", "bg": "bul", "cs": "ces", "da": "dan", "de": "deu", "el": "ell", "en": "eng", "es": "spa", "et": "est",
+    "fi": "fin", "fr": "fra", "he": "heb", "hi": "hin", "hr": "hrv", "hu": "hun", "id": "ind", "it": "ita", "ja": "jpn",
+    "ko": "kor", "lt": "lit", "lv": "lvs", "nb": "nob", "nl": "nld", "pl": "pol", "pt": "por", "ro": "ron", "ru": "rus",
+    "sk": "slk", "sl": "slv", "sr": "srp", "sv": "swe", "th": "tha", "tr": "tur", "uk": "ukr", "vi": "vie", "zh": "zho",
+}  # fmt: skip  # NLLB's names of common languages
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """The tokens that steer decoding: which one starts it and ends it, which are forced, which are forbidden."""
+
+    start: int
+    end: int
+    pad: int
+    prefix: tuple[int, ...] = ()  # forced first tokens: a language tag
+    forced_end: bool = True  # at the length limit `end` is forced; otherwise the text is just cut
+    banned: tuple[int, ...] = ()
+
+
+class Tokenizer:
+    """Text to ids and back, for one direction; `source` and `target` are the model's own codes, where it has any."""
+
+    def __init__(self, hf: Any, source: str | None, target: str | None) -> None:
+        self._hf = hf
+        self._tag = ""
+        self.source, self.target = source, target
+        self.tag_id: int | None = None  # what a translation into the target language begins with
+        if codes := getattr(hf, "supported_language_codes", None):  # Marian with several targets: a tag in the source
+            self._tag = f">>{_choose(target, [code.strip('><') for code in codes], 'target')}<< "
+        elif codes := language_codes(hf):
+            self.source, self.target = _choose(source, codes, "source"), _choose(target, codes, "target")
+            hf.src_lang, hf.tgt_lang = self.source, self.target
+            name = getattr(hf, "lang_code_to_token", {}).get(self.target, self.target)
+            self.tag_id = int(hf.convert_tokens_to_ids(name))
+
+    def encode_source(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids as the encoder expects them, tags and `</s>` included."""
+        if not texts:
+            return []
+        ids: list[list[int]] = self._hf([self._tag + text for text in texts], verbose=False)["input_ids"]
+        return ids
+
+    def encode_target(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of the text alone: no tags, no `</s>`."""
+        if not texts:
+            return []
+        encoded = self._hf(text_target=list(texts), add_special_tokens=False, verbose=False)
+        ids: list[list[int]] = encoded["input_ids"]
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of target ids, special tokens left out."""
+        text: str = self._hf.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text.strip()
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """Each id as the vocabulary writes it."""
+        pieces: list[str] = self._hf.convert_ids_to_tokens(list(ids))
+        return pieces
+
+    @property
+    def max_length(self) -> int:
+        """The most source tokens the tokenizer's files allow (a huge number where they do not say)."""
+        return int(self._hf.model_max_length)
+
+
+def language_codes(hf: Any) -> list[str]:
+    """The languages that M2M100, NLLB and mBART tokenizers name by tags; none for the others."""
+    if not hasattr(hf, "src_lang"):
+        return []
+    named = getattr(hf, "lang_code_to_token", None) or [t for t in hf.all_special_tokens if TAG.fullmatch(t)]
+    return sorted(named)
+
+
+def _choose(language: str | None, codes: Sequence[str], side: str) -> str:
+    """The model's code for a language: the same, or the only one that stands for it (`de` for `de_DE`, `deu_Latn`)."""
+    if language is None:
+        raise UsageError(f"this model knows {len(codes)} languages: name two, such as --langs {codes[0]}-{codes[-1]}")
+    wanted = language.lower().replace("-", "_")
+    exact = [code for code in codes if code.lower() == wanted]
+    names = {wanted, THREE_LETTERS.get(wanted, wanted)}
+    found = exact or [code for code in codes if code.lower().split("_")[0] in names]
+    if len(found) == 1:
+        return found[0]
+    shown = ", ".join(found or codes[:12]) + ("" if found or len(codes) <= 12 else ", …")
+    raise UsageError(
+        f"{side} language {language!r} {'is ambiguous' if found else 'is unknown'} to this model: use one of {shown}"
+    )

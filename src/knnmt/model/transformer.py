@@ -1,0 +1,278 @@
+"""One encoder-decoder for the families that are one architecture: Marian, FSMT, M2M100/NLLB, BART, mBART.
+
+They differ in where a layer normalises, in their positions and in a norm or two; `Architecture` says which. The
+decoder works on sentences with beams: states are `(B, K, d)`, B sentences of K beams, and everything that
+belongs to the sentence (its cross-attention keys) is kept once and shared by its beams, which are just more query
+rows. Inference only: no dropout, no gradients.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+KeyKind = Literal["ffn_input", "output"]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What tells one family, or one model of it, from another."""
+
+    width: int
+    encoder_layers: int
+    decoder_layers: int
+    encoder_heads: int
+    decoder_heads: int
+    encoder_ffn: int
+    decoder_ffn: int
+    source_vocabulary: int
+    target_vocabulary: int
+    activation: Literal["relu", "gelu", "silu"]
+    norm_first: bool  # M2M100 and mBART normalise a branch's input, the others its sum with the residual
+    norm_embedding: bool  # BART and mBART
+    norm_final: bool  # after the last layer: those that normalise first
+    scale_embedding: float
+    max_positions: int
+
+
+class States(NamedTuple):
+    """What a decoder knows at a position; either may serve as a key (METHOD: `ffn_input`, `output`)."""
+
+    ffn_input: Tensor
+    output: Tensor
+
+    def key(self, kind: KeyKind) -> Tensor:
+        """The states of one kind. (..., d)."""
+        return self.ffn_input if kind == "ffn_input" else self.output
+
+
+class Encoded(NamedTuple):
+    """A batch of encoded sentences: source states, and what the decoder's layers attend to in them."""
+
+    states: Tensor  # (B, S, d)
+    mask: Tensor  # (B, S), True at real tokens
+    added: Tensor | None  # (B, 1, 1, S), the mask as a term of the scores; None where nothing is padding
+    keys: tuple[tuple[Tensor, Tensor], ...]  # keys and values (B, H, S, e) of each decoder layer
+
+    def keep(self, rows: Tensor) -> "Encoded":
+        """The sentences in rows (int64) alone."""
+        added = None if self.added is None else self.added[rows]
+        return Encoded(self.states[rows], self.mask[rows], added, tuple((k[rows], v[rows]) for k, v in self.keys))
+
+
+class Past(Protocol):
+    """What self-attention sees: it is shown the new keys of a layer and answers with all, and who may see which."""
+
+    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """New keys and values (B, H, Q, e); returns keys, values (B, H, L, e) and a mask (B or 1, 1, Q, L)."""
+        ...
+
+
+class Causal:
+    """The past of a target that is known whole: each position sees itself and what stands before it."""
+
+    def __init__(self, length: int, like: Tensor) -> None:
+        seen = torch.ones(length, length, dtype=torch.bool, device=like.device).tril()
+        self.mask = additive(seen, like.dtype)[None, None]
+
+    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Nothing to remember."""
+        return keys, values, self.mask
+
+
+class Attention(nn.Module):
+    """Multi-head attention; queries, keys and values come from one matrix where they have one input."""
+
+    def __init__(self, width: int, heads: int, *, cross: bool) -> None:
+        super().__init__()
+        self.heads = heads
+        self.scale = (width // heads) ** -0.5
+        self.query = nn.Linear(width, width) if cross else None
+        self.inputs = nn.Linear(width, (2 if cross else 3) * width)  # key and value, or query, key and value
+        self.output = nn.Linear(width, width)
+
+    def split(self, states: Tensor, parts: int) -> tuple[Tensor, ...]:
+        """(B, L, parts·d) to `parts` tensors (B, heads, L, d/heads)."""
+        batch, length, width = states.shape
+        parted = states.view(batch, length, parts, self.heads, width // (parts * self.heads))
+        return parted.permute(2, 0, 3, 1, 4).unbind(0)
+
+    def forward(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """Query (B, H, Q, e) over keys and values (B, H, L, e); mask (B, 1, 1 or Q, L), added. Returns (B, Q, d)."""
+        mixed = attend(query, keys, values, mask, self.scale)
+        return linear(self.output, mixed.transpose(1, 2).flatten(2))
+
+
+def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    """Softmax attention: the fused kernel for sequences, plain products for the few rows of a decoding step."""
+    if query.size(2) > 16 or query.device.type != "cpu":
+        return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)
+    weights = torch.matmul(query * scale, keys.transpose(2, 3))
+    if mask is not None:
+        weights += mask
+    return torch.matmul(weights.softmax(dim=-1), values)
+
+
+def linear(layer: nn.Linear, x: Tensor) -> Tensor:
+    """The layer without the cost of calling a module."""
+    return F.linear(x, layer.weight, layer.bias)
+
+
+def norm(layer: nn.LayerNorm, x: Tensor) -> Tensor:
+    """Likewise for a layer norm."""
+    return F.layer_norm(x, layer.normalized_shape, layer.weight, layer.bias, layer.eps)
+
+
+class FeedForward(nn.Module):
+    """Two matrices with an activation between them."""
+
+    def __init__(self, width: int, inner: int, activation: str) -> None:
+        super().__init__()
+        self.first = nn.Linear(width, inner)
+        self.second = nn.Linear(inner, width)
+        self.activation = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}[activation]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., d) to (..., d)."""
+        return linear(self.second, self.activation(linear(self.first, x)))
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and a feed-forward block."""
+
+    def __init__(self, a: Architecture) -> None:
+        super().__init__()
+        self.norm_first = a.norm_first
+        self.attention = Attention(a.width, a.encoder_heads, cross=False)
+        self.attention_norm = nn.LayerNorm(a.width)
+        self.ffn = FeedForward(a.width, a.encoder_ffn, a.activation)
+        self.ffn_norm = nn.LayerNorm(a.width)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """(B, S, d) to (B, S, d)."""
+        inner = norm(self.attention_norm, x) if self.norm_first else x
+        x = x + self.attention(*self.attention.split(linear(self.attention.inputs, inner), 3), mask)
+        x = x if self.norm_first else norm(self.attention_norm, x)
+        x = x + self.ffn(norm(self.ffn_norm, x) if self.norm_first else x)
+        if not self.norm_first:
+            return norm(self.ffn_norm, x)
+        # nothing bounds the residual of these families, and float16 ends at 65504
+        return x.clamp(-64500, 64500) if x.dtype == torch.float16 else x
+
+
+class DecoderLayer(nn.Module):
+    """Self-attention, attention to the source, and a feed-forward block."""
+
+    def __init__(self, a: Architecture) -> None:
+        super().__init__()
+        self.norm_first = a.norm_first
+        self.self_attention = Attention(a.width, a.decoder_heads, cross=False)
+        self.self_norm = nn.LayerNorm(a.width)
+        self.cross_attention = Attention(a.width, a.decoder_heads, cross=True)
+        self.cross_norm = nn.LayerNorm(a.width)
+        self.ffn = FeedForward(a.width, a.decoder_ffn, a.activation)
+        self.ffn_norm = nn.LayerNorm(a.width)
+
+    def source_keys(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of the source, made once a sentence. states: (B, S, d); each (B, H, S, e)."""
+        keys, values = self.cross_attention.split(linear(self.cross_attention.inputs, states), 2)
+        return keys.contiguous(), values.contiguous()
+
+    def forward(self, x: Tensor, index: int, source: Encoded, past: Past) -> tuple[Tensor, Tensor]:
+        """x: (B, Q, d), Q new rows. Returns the layer's output and what its feed-forward block received."""
+        inner = norm(self.self_norm, x) if self.norm_first else x
+        query, keys, values = self.self_attention.split(linear(self.self_attention.inputs, inner), 3)
+        keys, values, mask = past.append(index, keys, values)
+        x = x + self.self_attention(query, keys, values, mask)
+        x = x if self.norm_first else norm(self.self_norm, x)
+
+        inner = norm(self.cross_norm, x) if self.norm_first else x
+        assert self.cross_attention.query is not None
+        (query,) = self.cross_attention.split(linear(self.cross_attention.query, inner), 1)
+        x = x + self.cross_attention(query, *source.keys[index], source.added)
+        x = x if self.norm_first else norm(self.cross_norm, x)
+
+        inner = norm(self.ffn_norm, x) if self.norm_first else x
+        x = x + self.ffn(inner)
+        return (x if self.norm_first else norm(self.ffn_norm, x)), inner
+
+
+class Stack(nn.Module):
+    """Embeddings, positions and the norms around the layers of an encoder or a decoder."""
+
+    def __init__(self, a: Architecture, vocabulary: int, layers: nn.ModuleList) -> None:
+        super().__init__()
+        self.scale = a.scale_embedding
+        self.embedding = nn.Embedding(vocabulary, a.width)
+        self.positions: Tensor
+        self.register_buffer("positions", torch.empty(a.max_positions, a.width))
+        self.embedding_norm = nn.LayerNorm(a.width) if a.norm_embedding else None
+        self.layers = layers
+        self.final_norm = nn.LayerNorm(a.width) if a.norm_final else None
+
+    def embed(self, ids: Tensor, positions: Tensor) -> Tensor:
+        """ids: (B, Q); positions: (Q or 1, d). Returns (B, Q, d)."""
+        x = F.embedding(ids, self.embedding.weight) * self.scale + positions
+        return x if self.embedding_norm is None else norm(self.embedding_norm, x)
+
+    def finish(self, x: Tensor) -> Tensor:
+        """The norm after the last layer, where there is one."""
+        return x if self.final_norm is None else norm(self.final_norm, x)
+
+
+class Transformer(nn.Module):
+    """The model: `encode` once, then `decode` one position a step, or all at once with the target known."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        a = self.architecture = architecture
+        encoder = nn.ModuleList(EncoderLayer(a) for _ in range(a.encoder_layers))
+        decoder = nn.ModuleList(DecoderLayer(a) for _ in range(a.decoder_layers))
+        self.encoder = Stack(a, a.source_vocabulary, encoder)
+        self.decoder = Stack(a, a.target_vocabulary, decoder)
+        self.projection = nn.Linear(a.width, a.target_vocabulary)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.projection.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What the weights are kept in."""
+        return self.projection.weight.dtype
+
+    def encode(self, ids: Tensor, mask: Tensor) -> Encoded:
+        """Encode padded sentences. ids: (B, S) int64; mask: (B, S) bool, True at real tokens."""
+        x = self.encoder.embed(ids, self.encoder.positions[: ids.size(1)])
+        added = None if bool(mask.all()) else additive(mask, x.dtype)[:, None, None, :]
+        for layer in self.encoder.layers:
+            x = layer(x, added)
+        states = self.encoder.finish(x)
+        keys = tuple(layer.source_keys(states) for layer in self.decoder.layers)  # type: ignore[operator]
+        return Encoded(states, mask, added, keys)
+
+    def step(self, ids: Tensor, position: int, source: Encoded, past: Past) -> States:
+        """States of one position for K beams of each sentence. ids: (B, K), the tokens before it."""
+        return self._decode(ids, self.decoder.positions[position : position + 1], source, past)
+
+    def force(self, ids: Tensor, source: Encoded) -> States:
+        """States of all positions of targets that are known. ids: (B, T), each the token before its position."""
+        return self._decode(ids, self.decoder.positions[: ids.size(1)], source, Causal(ids.size(1), source.states))
+
+    def _decode(self, ids: Tensor, positions: Tensor, source: Encoded, past: Past) -> States:
+        x = inner = self.decoder.embed(ids, positions)
+        for index, layer in enumerate(self.decoder.layers):
+            x, inner = layer(x, index, source, past)
+        return States(inner, self.decoder.finish(x))
+
+    def logits(self, output: Tensor) -> Tensor:
+        """Unnormalised scores of the vocabulary, in float32 whatever the weights are. (..., d) to (..., V)."""
+        return linear(self.projection, output).float()
+
+
+def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """0 where the mask is True, the most negative number elsewhere (-inf would make a row of padding NaN)."""
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)

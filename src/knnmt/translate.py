@@ -1,0 +1,173 @@
+"""`Translator`: text in, translations out, in order, however they are sorted and batched on the way."""
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from knnmt.decode.beam import Hypothesis, search
+from knnmt.errors import DataError
+from knnmt.model.checkpoint import EMBEDDED, Model, load
+from knnmt.model.represent import padded
+
+# where a text that is too long may be cut, best places first
+CUTS = (re.compile(r"(?<=[.!?…:;])\s+"), re.compile(r"(?<=[,)])\s+"), re.compile(r"\s+"))
+
+
+class TranslateSettings(BaseModel):
+    """How to search, and what to do with text that the model cannot take whole."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    beam: int = Field(default=5, ge=1, le=64, description="beams; 1 is greedy search")
+    n_best: int = Field(default=1, ge=1, description="translations of each text, at most as many as beams")
+    length_penalty: float | None = Field(
+        default=None, description="scores are divided by length to this power; default: the model's"
+    )
+    max_length: int | None = Field(
+        default=None, ge=2, description="most tokens of a translation; default: by the source's length"
+    )
+    batch_size: int = Field(default=32, ge=1, description="texts translated together")
+    long: Literal["split", "refuse"] = Field(
+        default="split", description="cut text that is too long for the model, or refuse it"
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> "TranslateSettings":
+        if self.n_best > self.beam:
+            raise ValueError(f"n_best={self.n_best} needs at least as many beams, and beam={self.beam}")
+        return self
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A translated text; `score` is its log-probability a token, and alternatives are other translations of it."""
+
+    text: str
+    score: float
+    tokens: tuple[int, ...] = ()
+    alternatives: tuple["Translation", ...] = ()
+
+
+class Translator:
+    """Translates with a pretrained model.
+
+    >>> Translator().translate(["Guten Morgen!"])[0].text
+    """
+
+    def __init__(
+        self,
+        model: str | Path | Model = EMBEDDED,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        langs: str | None = None,
+    ) -> None:
+        self.model = model if isinstance(model, Model) else load(model, device=device, dtype=dtype, langs=langs)
+
+    def translate(self, texts: Sequence[str], settings: TranslateSettings | None = None) -> list[Translation]:
+        """Translate texts, one translation each, in their order; an empty text stays empty."""
+        if isinstance(texts, str):
+            raise TypeError("translate takes a list of texts: write translate([text])")
+        return list(self._window(list(texts), 0, settings or TranslateSettings()))
+
+    def stream(
+        self, texts: Iterable[str], settings: TranslateSettings | None = None, *, window: int = 1024
+    ) -> Iterator[Translation]:
+        """Translate as texts come, `window` of them at a time: sorted and batched inside, given back in order."""
+        settings = settings or TranslateSettings()
+        for first, some in enumerate(_batched(texts, window)):
+            yield from self._window(list(some), first * window, settings)
+
+    def _window(self, texts: list[str], first: int, settings: TranslateSettings) -> Iterator[Translation]:
+        """Translate the texts that begin at number `first` of the input."""
+        pieces: list[list[int]] = []
+        owners: list[list[int]] = []  # the pieces of each text
+        texts = [" ".join(text.split()) for text in texts]
+        for number, (text, ids) in enumerate(zip(texts, self.model.tokenizer.encode_source(texts), strict=True)):
+            parts = [ids] if text else []
+            if len(ids) > self.model.max_source and parts:
+                if settings.long == "refuse":
+                    limit = self.model.max_source
+                    raise DataError(
+                        f"text {first + number + 1} has {len(ids)} tokens and the model takes {limit}: shorten it, or use long=split"
+                    )
+                parts = self.model.tokenizer.encode_source(split(text, self._count, self.model.max_source))
+            owners.append(list(range(len(pieces), len(pieces) + len(parts))))
+            pieces.extend(parts)
+        found = self._search(pieces, settings)
+        for numbers in owners:
+            yield self._joined([found[number] for number in numbers], settings.n_best)
+
+    def _count(self, text: str) -> int:
+        return len(self.model.tokenizer.encode_source([text])[0])
+
+    @torch.inference_mode()
+    def _search(self, pieces: list[list[int]], settings: TranslateSettings) -> list[list[Hypothesis]]:
+        """The best hypotheses of each piece; batches are of similar length, so that little is padding."""
+        model = self.model
+        penalty = model.length_penalty if settings.length_penalty is None else settings.length_penalty
+        order = sorted(range(len(pieces)), key=lambda i: -len(pieces[i]))
+        found: list[list[Hypothesis]] = [[]] * len(pieces)
+        for start in range(0, len(order), settings.batch_size):
+            rows = order[start : start + settings.batch_size]
+            ids, mask = padded([pieces[row] for row in rows], model.special.pad, model.device)
+            limits = [self._limit(len(pieces[row]), settings.max_length) for row in rows]
+            hypotheses = search(
+                model.transformer, model.transformer.encode(ids, mask), model.special, limits,
+                beams=settings.beam, n_best=settings.n_best, length_penalty=penalty, early_stopping=settings.beam == 1,
+            )  # fmt: skip
+            for row, hypothesis in zip(rows, hypotheses, strict=True):
+                found[row] = hypothesis
+        return found
+
+    def _limit(self, source_length: int, asked: int | None) -> int:
+        """The most tokens of a translation; far above any real one, so that only loops are cut."""
+        return min(self.model.max_target, 3 * source_length + 30 if asked is None else asked)
+
+    def _joined(self, parts: list[list[Hypothesis]], n_best: int) -> Translation:
+        """The translations of a text from those of its pieces (one piece, unless it was too long)."""
+        ranked = []
+        for rank in range(min((len(part) for part in parts), default=1)):
+            chosen = [part[rank] for part in parts]
+            text = " ".join(self.model.tokenizer.decode(hypothesis.tokens) for hypothesis in chosen)
+            tokens = tuple(itertools.chain.from_iterable(hypothesis.tokens for hypothesis in chosen))
+            score = sum(hypothesis.score * len(hypothesis.tokens) for hypothesis in chosen) / max(1, len(tokens))
+            ranked.append(Translation(text, score, tokens))
+        best, *others = ranked[:n_best]
+        return Translation(best.text, best.score, best.tokens, tuple(others))
+
+
+def split(text: str, count: Callable[[str], int], limit: int, level: int = 0) -> list[str]:
+    """Cut a text into pieces of at most `limit` tokens: between sentences, else clauses, else words, else anywhere."""
+    if count(text) <= limit or len(text) < 2:
+        return [text]
+    if level == len(CUTS):
+        middle = len(text) // 2
+        return split(text[:middle], count, limit, level) + split(text[middle:], count, limit, level)
+    pieces: list[str] = []
+    room = 0  # left in the last piece
+    for part in CUTS[level].split(text):
+        size = count(part)
+        if size > limit:
+            pieces += split(part, count, limit, level + 1)
+            room = 0
+        elif size <= room:
+            pieces[-1] += " " + part
+            room -= size
+        else:
+            pieces.append(part)
+            room = limit - size
+    return pieces
+
+
+def _batched(items: Iterable[str], size: int) -> Iterator[tuple[str, ...]]:
+    """`itertools.batched`, which Python 3.11 lacks."""
+    iterator = iter(items)
+    while some := tuple(itertools.islice(iterator, size)):
+        yield some
