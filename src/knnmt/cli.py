@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from knnmt.errors import DataError, KnnmtError, UsageError
 
@@ -21,8 +22,27 @@ if TYPE_CHECKING:
 
     from knnmt.translate import TranslateSettings, Translator
 
+class Commands(TyperGroup):
+    """The commands; what goes wrong in one for a known reason is one line on standard error."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except KnnmtError as error:
+            _fail(str(error), error.exit_code)
+        except KeyboardInterrupt:
+            _fail("interrupted", 130)
+        except BrokenPipeError:  # whoever read our output has gone, as `head` does
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the last flush must not fail again
+            raise SystemExit(141) from None
+        except OSError as error:
+            _fail(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""), 1)
+
+
 app = typer.Typer(
     name="knnmt",
+    cls=Commands,
     help="Machine translation that adapts to your own translations at once, without training.",
     epilog="Exit codes: 0 fine, 1 failed, 2 wrong use.",
     no_args_is_help=True,
@@ -345,15 +365,5 @@ def _fail(message: str, code: int) -> NoReturn:
 
 
 def main() -> None:
-    """Run the command; what goes wrong for a known reason is one line on standard error."""
-    try:
-        app()
-    except KnnmtError as error:
-        _fail(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        _fail("interrupted", 130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the last flush must not fail again
-        raise SystemExit(141) from None
-    except OSError as error:
-        _fail(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""), 1)
+    """The entry point of `knnmt`."""
+    app()

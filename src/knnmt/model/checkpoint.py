@@ -100,6 +100,8 @@ def load(
     source, target = _languages(pair, config, hf_tokenizer)
     tokenizer = Tokenizer(hf_tokenizer, source, target)
     transformer = convert(hf, family).to(place)
+    if place.type == "cpu":
+        transformer.pack()
     positions = transformer.architecture.max_positions
     return Model(
         name=str(name),

@@ -55,9 +55,21 @@ class Tokenizer:
         """Ids of the text alone: no tags, no `</s>`."""
         if not texts:
             return []
+        if type(self._hf).__name__ == "FSMTTokenizer":
+            return [self._fsmt_target(text) for text in texts]
         encoded = self._hf(text_target=list(texts), add_special_tokens=False, verbose=False)
         ids: list[list[int]] = encoded["input_ids"]
         return ids
+
+    def _fsmt_target(self, text: str) -> list[int]:
+        """FSMT's tokenizer knows the source side only: take the target's rules and its vocabulary by hand."""
+        source, self._hf.src_lang = self._hf.src_lang, self._hf.tgt_lang
+        try:
+            pieces = self._hf.tokenize(text)
+        finally:
+            self._hf.src_lang = source
+        vocabulary = {piece: number for number, piece in self._hf.decoder.items()}
+        return [vocabulary.get(piece, vocabulary[self._hf.unk_token]) for piece in pieces]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of target ids, special tokens left out."""

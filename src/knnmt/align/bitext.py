@@ -1,0 +1,113 @@
+"""Parallel segments of token ids, and links between their positions: flat arrays, cut by offsets."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knnmt.errors import DataError
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+BLOCK_SIZE = 1 << 22  # cells (pairs of positions of one segment) or tokens that are worked on at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Bitext:
+    """Parallel segments of token ids, with `</s>` where the caller wants it aligned.
+
+    source_ids: (S,) int32; source_offsets: (N + 1,) int64, from 0 to S; the target side alike
+    """
+
+    source_ids: Int32
+    source_offsets: Int64
+    target_ids: Int32
+    target_offsets: Int64
+
+    def __post_init__(self) -> None:
+        source, target = self.arrays[:2], self.arrays[2:]
+        for side, (ids, offsets) in (("source", source), ("target", target)):
+            if ids.size and ids.min() < 0:
+                raise DataError(f"bitext: {side} id {ids.min()} is negative")
+            if not rises(offsets, ids.size):
+                raise DataError(f"bitext: {side} offsets do not rise from 0 to the {ids.size} {side} ids")
+        if source[1].size != target[1].size:
+            raise DataError(f"bitext: {source[1].size - 1} source segments, but {target[1].size - 1} target segments")
+
+    def __len__(self) -> int:
+        return self.source_offsets.size - 1
+
+    @classmethod
+    def from_sequences(cls, source: Sequence[Sequence[int]], target: Sequence[Sequence[int]]) -> Self:
+        """Join lists of token ids, one list a segment."""
+        return cls(*_join(source), *_join(target))
+
+    @property
+    def arrays(self) -> tuple[Int32, Int64, Int32, Int64]:
+        """The four fields, in their order."""
+        return self.source_ids, self.source_offsets, self.target_ids, self.target_offsets
+
+    @property
+    def source_lengths(self) -> Int64:
+        """Tokens of each source segment: (N,) int64."""
+        return np.diff(self.source_offsets)
+
+    @property
+    def target_lengths(self) -> Int64:
+        """Tokens of each target segment: (N,) int64."""
+        return np.diff(self.target_offsets)
+
+    @property
+    def cells(self) -> Int64:
+        """Where each segment's pairs of positions begin: (N + 1,) int64."""
+        return offsets_of(self.source_lengths * self.target_lengths)
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """Aligned positions, counted from 0 in each segment, sorted by target and then by source.
+
+    source, target: (L,) int32; offsets: (N + 1,) int64, where each segment's links begin
+    """
+
+    source: Int32
+    target: Int32
+    offsets: Int64
+
+    def __len__(self) -> int:
+        return self.offsets.size - 1
+
+    def segment(self, index: int) -> list[tuple[int, int]]:
+        """Return the (source, target) positions that are linked in one segment."""
+        part = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
+        return list(zip(self.source[part].tolist(), self.target[part].tolist(), strict=True))
+
+
+def offsets_of(counts: NDArray[np.integer[Any]]) -> Int64:
+    """Return where each of these counts begins, and their sum at the end."""
+    offsets = np.zeros(counts.size + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets
+
+
+def rises(offsets: Int64, total: int) -> bool:
+    """Say whether these are offsets: from 0 to the total, and never falling."""
+    return bool(offsets.size and offsets[0] == 0 and offsets[-1] == total and (np.diff(offsets) >= 0).all())
+
+
+def blocks(offsets: Int64) -> Iterator[tuple[int, int]]:
+    """Cut segments into runs of at most BLOCK_SIZE cells or tokens, or a single larger segment."""
+    first = 0
+    while first < offsets.size - 1:
+        last = int(np.searchsorted(offsets, offsets[first] + BLOCK_SIZE, side="right")) - 1
+        last = max(last, first + 1)
+        yield first, last
+        first = last
+
+
+def _join(sequences: Sequence[Sequence[int]]) -> tuple[Int32, Int64]:
+    offsets = offsets_of(np.array([len(sequence) for sequence in sequences], np.int64))
+    return np.fromiter((token for sequence in sequences for token in sequence), np.int32, int(offsets[-1])), offsets

@@ -1,0 +1,312 @@
+"""The FastAlign model (Dyer, Chahuneau and Smith 2013) on the translation model's own token ids.
+
+It is IBM model 2 with a prior that favours the diagonal, trained by variational Bayes in both directions.
+
+Memory is bounded by the corpus and by the number of distinct pairs of types that occur together in a
+segment, about 50 bytes a pair. The result does not depend on the number of threads: each direction adds up
+its counts in corpus order.
+"""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import repeat
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from knnmt.align.bitext import Bitext, Int32, Int64, Links, blocks, offsets_of, rises
+from knnmt.align.links import cover, symmetrise
+from knnmt.errors import DataError, UsageError
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+Progress = Callable[[int, int], None]
+"""Called with the work done and the whole of it, both in segments."""
+
+FORMAT = "knnmt-align 1"
+FIRST_TENSION, LEAST_TENSION, MOST_TENSION = 4.0, 0.1, 14.0
+TENSION_STEPS, TENSION_RATE = 8, 20.0  # of gradient ascent, in each iteration
+
+FLOOR = 1e-9
+"""The probability of a pair that was never seen, or that training found no likelier than this."""
+
+KEPT_CELLS = 1 << 27  # cells whose places in the table are remembered between iterations (512 MiB)
+THREADS = max(2, os.cpu_count() or 1)
+
+
+class AlignSettings(BaseModel):
+    """How the aligner is trained. The defaults are FastAlign's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    iterations: int = Field(default=5, ge=2, description="passes over the corpus; the last one is the alignment")
+    p0: float = Field(default=0.08, ge=0, lt=1, description="probability that a token translates nothing")
+    alpha: float = Field(default=0.01, gt=0, description="concentration of the symmetric Dirichlet prior")
+    cover: bool = Field(default=True, description="link every target token, see `cover`")
+
+
+@dataclass(frozen=True, eq=False)
+class Aligner:
+    """Trained parameters of both directions; types are token ids, and log-probabilities are natural.
+
+    rows: (source types + 1,) int64, where each source type's pairs begin; targets: (P,) int32, ascending in
+    a row; log_forward, log_backward: (P,) float32, log p(target | source) and log p(source | target);
+    target_null, source_null: (types,) float32, the same given the null word; tensions: (2,) float64, forward
+    and backward. A pair that is not there has log FLOOR.
+    """
+
+    settings: AlignSettings
+    rows: Int64
+    targets: Int32
+    log_forward: Float32
+    log_backward: Float32
+    target_null: Float32
+    source_null: Float32
+    tensions: Float64
+
+    def align(self, bitext: Bitext, progress: Progress | None = None) -> Links:
+        """Return the symmetrised links of each segment; of every target token where `settings.cover`."""
+        links = symmetrise(bitext, *self.best(bitext, progress))
+        return cover(links, bitext) if self.settings.cover else links
+
+    def best(self, bitext: Bitext, progress: Progress | None = None) -> tuple[Int32, Int32]:
+        """Return each direction's best position for each token, -1 where it translates nothing.
+
+        The first is (target tokens,) int32, source positions; the second (source tokens,) int32, the reverse.
+        """
+        from knnmt.align import kernels
+
+        best = np.full(bitext.target_ids.size, -1, np.int32), np.full(bitext.source_ids.size, -1, np.int32)
+        model = self._lexicon, self.tensions, self.settings.p0
+        cells = bitext.cells
+        with ThreadPoolExecutor(THREADS) as pool:
+            for first, last in blocks(cells):
+                _spread(pool, kernels.viterbi, cells, first, last, bitext.arrays, *model, best)
+                if progress:
+                    progress(last, len(bitext))
+        return best
+
+    @cached_property
+    def _lexicon(self) -> tuple[Int64, Int32, Float32, Float32, Float32]:
+        """The pairs in hash rows (starts, places, values), and the nulls; the last of each is of unknown types."""
+        from knnmt.align import kernels
+
+        unknown = np.float32(np.log(FLOOR))
+        starts = _room(np.append(np.diff(self.rows), 0))
+        places = np.full(starts[-1], -1, np.int32)
+        nulls = np.append(self.target_null, unknown), np.append(self.source_null, unknown)
+        lexicon = starts, places, np.full((places.size, 2), unknown), *nulls
+        kernels.pack(self.rows, self.targets, (self.log_forward, self.log_backward), lexicon)
+        return lexicon
+
+    def save(self, path: str | Path) -> None:
+        """Write the parameters to one safetensors file, whole or not at all."""
+        path = Path(path)
+        arrays = {name: getattr(self, name) for name in _KINDS}
+        metadata = {"format": FORMAT, "settings": self.settings.model_dump_json()}
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+        try:
+            with temporary.open("wb") as file:
+                file.write(save(arrays, metadata))
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read parameters that `save` wrote; they align as they did then."""
+        path = Path(path)
+        if not path.is_file():
+            raise UsageError(f"{path}: there is no such file of alignment parameters")
+        try:
+            with safe_open(path, framework="numpy") as file:
+                metadata = file.metadata() or {}
+                if metadata.get("format") != FORMAT:
+                    raise DataError(
+                        f"{path}: not a file of alignment parameters, or of another version: "
+                        f"its format is {metadata.get('format')!r}, this knnmt reads {FORMAT!r}; train again"
+                    )
+                settings = AlignSettings.model_validate_json(metadata.get("settings", ""))
+                # Copied: what comes from a file may be read-only, which would be compiled a second time.
+                arrays = {name: np.array(file.get_tensor(name)) for name in _KINDS}
+        except ValidationError as error:
+            raise DataError(f"{path}: damaged settings: {error.errors()[0]['msg']}") from error
+        except SafetensorError as error:
+            raise DataError(f"{path}: damaged alignment parameters: {error}") from error
+        if not _sound(arrays):
+            raise DataError(f"{path}: damaged alignment parameters: arrays that do not fit together; train again")
+        return cls(settings, **arrays)
+
+
+_KINDS = {
+    "rows": np.int64,
+    "targets": np.int32,
+    **dict.fromkeys(("log_forward", "log_backward", "target_null", "source_null"), np.float32),
+    "tensions": np.float64,
+}
+
+
+def _sound(arrays: dict[str, NDArray[Any]]) -> bool:
+    """Say whether these arrays can be parameters: compiled loops do not check what they index."""
+    pairs = arrays["targets"].size
+    return (
+        all(arrays[name].dtype == kind and arrays[name].ndim == 1 for name, kind in _KINDS.items())
+        and all(np.isfinite(array).all() for array in arrays.values())
+        and rises(arrays["rows"], pairs)
+        and arrays["log_forward"].size == arrays["log_backward"].size == pairs
+        and arrays["tensions"].size == 2
+    )
+
+
+def train(bitext: Bitext, settings: AlignSettings | None = None, progress: Progress | None = None) -> Aligner:
+    """Fit both directions to a bitext. A segment with an empty side teaches nothing."""
+    settings = settings or AlignSettings()
+    updates = settings.iterations - 1
+    with ThreadPoolExecutor(THREADS) as pool:
+        pairs = _Pairs(bitext, pool)
+        directions = [_Direction(pairs, settings, forward) for forward in (True, False)]
+        for update in range(updates):
+            for first, last in blocks(pairs.cells):
+                slots = pairs.slots(first, last)
+                # One thread a direction: each adds up its counts in corpus order.
+                list(pool.map(_Direction.expect, directions, repeat(slots), repeat(first), repeat(last)))
+                if progress:
+                    progress(update * len(bitext) + last, updates * len(bitext))
+            list(pool.map(_Direction.maximise, directions))
+    return _aligner(settings, pairs, *directions)
+
+
+class _Pairs:
+    """The pairs of types that occur together in a bitext, and where in the table each cell's pair is."""
+
+    def __init__(self, bitext: Bitext, pool: ThreadPoolExecutor) -> None:
+        from knnmt.align import kernels
+
+        self.bitext, self.pool, self.cells = bitext, pool, bitext.cells
+        types = _types(bitext.source_ids)
+        # Each source type's segments: a sorted set of both numbers in one.
+        keys = bitext.source_ids.astype(np.int64) << 32 | np.repeat(np.arange(len(bitext)), bitext.source_lengths)
+        keys.sort()
+        keys = keys[np.diff(keys, prepend=-1) > 0]
+        groups = np.searchsorted(keys, np.arange(types + 1) << 32)
+        segments = keys & 0xFFFFFFFF
+
+        find = partial(_spread, pool, kernels.find_partners, groups, 0, types, groups, segments, bitext.arrays)
+        lengths = np.zeros(types, np.int64)
+        find(groups, np.empty(0, np.int32), lengths)
+        self.starts = _room(lengths)
+        self.places = np.full(self.starts[-1], -1, np.int32)
+        find(self.starts, self.places, lengths)
+        kinds = np.repeat(np.arange(types, dtype=np.int32), np.diff(self.starts))
+        self.sources = np.where(self.places >= 0, kinds, np.int32(-1))
+        self._kept: dict[int, NDArray[Any]] = {}
+
+    def slots(self, first: int, last: int) -> NDArray[Any]:
+        """Return the place of each cell of segments first..last; the corpus's first KEPT_CELLS are kept."""
+        from knnmt.align import kernels
+
+        if first in self._kept:
+            return self._kept[first]
+        cells = self.cells
+        slots = np.empty(cells[last] - cells[first], np.int32 if self.places.size < 2**31 else np.int64)
+        table = self.starts, self.places
+        _spread(self.pool, kernels.locate, cells, first, last, self.bitext.arrays, *table, cells, cells[first], slots)
+        if cells[last] <= KEPT_CELLS:
+            self._kept[first] = slots
+        return slots
+
+
+class _Direction:
+    """One direction while it is trained: its counts, probabilities and tension."""
+
+    def __init__(self, pairs: _Pairs, settings: AlignSettings, forward: bool) -> None:
+        self.pairs, self.settings, self.forward = pairs, settings, forward
+        arrays = pairs.bitext.arrays
+        self.generated, self.given = (arrays[2:], arrays[:2]) if forward else (arrays[:2], arrays[2:])
+        lengths = np.stack([np.diff(self.generated[1]), np.diff(self.given[1])], axis=1)
+        self.sizes, self.times = np.unique(lengths[lengths.all(axis=1)], axis=0, return_counts=True)
+        # Probability and count side by side: they are read and written together.
+        self.table = np.tile([1.0, 0.0], (pairs.places.size, 1))
+        self.null = np.tile([1.0, 0.0], (_types(self.generated[0]), 1))
+        self.tension, self.feature = FIRST_TENSION, 0.0
+
+    def expect(self, slots: NDArray[Any], first: int, last: int) -> None:
+        """Add the posteriors of segments first..last to the counts."""
+        from knnmt.align import kernels
+
+        cells = slots, self.pairs.cells
+        sides = self.generated, self.given[1], self.forward
+        model = self.table, self.null, self.tension, self.settings.p0
+        self.feature = kernels.expect(first, last, *cells, *sides, *model, self.feature)
+
+    def maximise(self) -> None:
+        """Make the counts into probabilities, and follow the gradient of the tension.
+
+        In the first iteration the posteriors are the prior, and the gradient is nil.
+        """
+        from knnmt.align import kernels
+
+        tokens = float(self.sizes[:, 0] @ self.times)
+        linked = tokens - self.null[:, 1].sum()
+        if linked > 0:
+            # The gradient of the expected log-likelihood, a token: only what is linked pulls on the tension.
+            observed = self.feature / linked
+            for _ in range(TENSION_STEPS):
+                expected = kernels.expected_feature(self.sizes, self.times, self.tension) / tokens
+                tension = self.tension + TENSION_RATE * (observed - expected)
+                self.tension = min(max(tension, LEAST_TENSION), MOST_TENSION)
+        self.feature = 0.0
+        given = self.pairs.sources if self.forward else self.pairs.places
+        kernels.maximise(given, self.table, _types(self.given[0]), self.settings.alpha)
+        unseen = self.null[:, 1] == 0
+        kernels.maximise(-unseen.astype(np.int32), self.null, 1, self.settings.alpha)
+        self.null[unseen, 0] = 0.0
+
+
+def _aligner(settings: AlignSettings, pairs: _Pairs, forward: _Direction, backward: _Direction) -> Aligner:
+    """Keep the pairs that are likelier than the floor in one direction at least, sorted."""
+    likely = (forward.table[:, 0] > FLOOR) | (backward.table[:, 0] > FLOOR)
+    keep = np.flatnonzero((pairs.places >= 0) & likely)
+    keep = keep[np.lexsort((pairs.places[keep], pairs.sources[keep]))]
+    return Aligner(
+        settings=settings,
+        rows=offsets_of(np.bincount(pairs.sources[keep], minlength=pairs.starts.size - 1)),
+        targets=pairs.places[keep],
+        log_forward=_log(forward.table[keep, 0]),
+        log_backward=_log(backward.table[keep, 0]),
+        target_null=_log(forward.null[:, 0]),
+        source_null=_log(backward.null[:, 0]),
+        tensions=np.array([forward.tension, backward.tension]),
+    )
+
+
+def _log(probabilities: Float64) -> Float32:
+    return np.log(np.maximum(probabilities, FLOOR)).astype(np.float32)
+
+
+def _room(lengths: Int64) -> Int64:
+    """Return where hash rows for so many pairs begin: a quarter larger, and never full."""
+    return offsets_of(lengths + lengths // 4 + 1)
+
+
+def _types(ids: Int32) -> int:
+    return int(ids.max()) + 1 if ids.size else 0
+
+
+def _spread(
+    pool: ThreadPoolExecutor, kernel: Callable[..., None], weights: Int64, first: int, last: int, *arguments: Any
+) -> None:
+    """Run a kernel on first..last in pieces of about equal weight; weights: running sums, as offsets are."""
+    inner = np.linspace(weights[first], weights[last], 4 * THREADS + 1)[1:-1]
+    bounds = [first, *np.clip(np.searchsorted(weights, inner), first, last).tolist(), last]
+    list(pool.map(lambda start, stop: kernel(start, stop, *arguments), bounds[:-1], bounds[1:]))

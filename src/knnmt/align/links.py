@@ -1,0 +1,70 @@
+"""From one link a token in either direction to the links of a segment, and from those to links of every token."""
+
+import numpy as np
+
+from knnmt.align.bitext import Bitext, Int32, Links, blocks, offsets_of
+from knnmt.errors import DataError
+
+
+def symmetrise(bitext: Bitext, forward: Int32, backward: Int32) -> Links:
+    """Join two directions by grow-diag-final-and (Koehn, Och and Marcu 2003).
+
+    forward: (target tokens,) int32, each one's source position or -1; backward: (source tokens,) the reverse
+    """
+    from knnmt.align import kernels
+
+    source, target = np.empty((2, forward.size + backward.size), np.int32)
+    counts = np.empty(len(bitext), np.int64)
+    kernels.grow_diag_final_and(forward, backward, bitext.arrays, source, target, counts)
+    offsets = offsets_of(counts)
+    return Links(source[: offsets[-1]].copy(), target[: offsets[-1]].copy(), offsets)
+
+
+def cover(links: Links, bitext: Bitext) -> Links:
+    """Link every target token, so that all can be retrieved from the source side.
+
+    An unaligned token joins its nearest aligned neighbour, the left one of two: it gets all of that one's
+    links. A segment without any links gets those of the diagonal, the mode of the aligner's prior, which
+    joins the last tokens (`</s>`) of both sides. Where the source is empty there is nothing to link to.
+    """
+    if len(links) != len(bitext):
+        raise DataError(f"links of {len(links)} segments, but the bitext has {len(bitext)}")
+    parts = [_cover(links, bitext, first, last) for first, last in blocks(bitext.target_offsets)]
+    empty = np.empty(0, np.int32)
+    return Links(
+        np.concatenate([empty, *(part.source for part in parts)]),
+        np.concatenate([empty, *(part.target for part in parts)]),
+        offsets_of(np.concatenate([empty, *(np.diff(part.offsets) for part in parts)])),
+    )
+
+
+def _cover(links: Links, bitext: Bitext, first: int, last: int) -> Links:
+    """Cover segments first..last. Tokens, and the links of each, are counted from the first segment's."""
+    offsets = bitext.target_offsets[first : last + 1] - bitext.target_offsets[first]
+    segment = np.repeat(np.arange(last - first), np.diff(offsets))
+    begin, end = offsets[segment], offsets[segment + 1]
+    here = np.arange(segment.size)
+    known = links.source[links.offsets[first] : links.offsets[last]]
+    linked = links.target[links.offsets[first] : links.offsets[last]]
+    linked = linked + np.repeat(offsets[:-1], np.diff(links.offsets[first : last + 1]))
+    counts = np.bincount(linked, minlength=here.size)
+
+    left = np.maximum.accumulate(np.where(counts > 0, here, -1))
+    right = np.minimum.accumulate(np.where(counts > 0, here, here.size)[::-1])[::-1]
+    has_left, has_right = left >= begin, right < end
+    alone = ~has_left & ~has_right
+    model = np.where(has_left & (~has_right | (here - left <= right - here)), left, right)
+    model[alone] = 0
+
+    # The source position of n that is nearest to j of m on the diagonal, both from 1, the lower of two.
+    n, m = bitext.source_lengths[first:last][segment], end - begin
+    diagonal = np.maximum(-((m - 2 * (here - begin + 1) * n) // (2 * m)), 1) - 1
+    copies = np.where(alone, n > 0, counts[model])
+    origin = np.where(alone, known.size + here, offsets_of(counts)[model])
+    token = np.repeat(here, copies)
+    source = np.concatenate([known, diagonal])[(origin - offsets_of(copies)[:-1])[token] + np.arange(token.size)]
+    return Links(
+        source.astype(np.int32),
+        (token - begin[token]).astype(np.int32),
+        offsets_of(np.bincount(segment[token], minlength=last - first)),
+    )
