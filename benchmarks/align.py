@@ -7,9 +7,9 @@ whole corpus, in both directions, round by round in turn; compiling is timed apa
 (`pip install systran-align`, Python 3.11 at most) only knnmt is measured.
 
 Two things about the reference bear on how well the links agree. Its aligner always uses a tension of 4,
-whatever tension its training found: so links are compared with a fixed tension, where both do the same, with
-the tension fitted, and with a fitted model whose tension is set back to 4. And it saves only probabilities
-within a factor e⁴ of the best unless told otherwise: "pruned" below.
+whatever tension its training found: so links are compared as they are, and with knnmt's tension set back to 4,
+where both do the same. And it saves only probabilities within a factor e⁴ of the best unless told otherwise:
+"pruned" below.
 """
 
 import argparse
@@ -48,8 +48,8 @@ def as_text(bitext: Bitext) -> list[list[list[str]]]:
     return [[part.astype(str).tolist() for part in np.split(ids, offsets[1:-1])] for ids, offsets in sides]
 
 
-def align_by_reference(text: list[list[list[str]]], fit_tension: bool, threshold: float) -> Links:
-    """Train systran-align on a bitext and align it, as `fast_align -d -v`, with `-o` where the tension is fitted."""
+def align_by_reference(text: list[list[list[str]]], threshold: float) -> Links:
+    """Train systran-align on a bitext and align it, as `fast_align -d -o -v`."""
     assert systran_align is not None
     with tempfile.TemporaryDirectory() as folder:
         corpus, forward, backward = (str(Path(folder) / name) for name in ("corpus", "forward", "backward"))
@@ -62,7 +62,7 @@ def align_by_reference(text: list[list[list[str]]], fit_tension: bool, threshold
             backward,
             favor_diagonal=True,
             variational_bayes=True,
-            optimize_tension=fit_tension,
+            optimize_tension=True,
             beam_threshold=threshold,
         )
         found = systran_align.Aligner(forward, backward).align_batch(*text)
@@ -107,7 +107,7 @@ def main() -> None:
 
     bitext = read_bitext(arguments.source, arguments.target, arguments.model, arguments.limit)
     print(f"{len(bitext)} segments, {bitext.source_ids.size} source and {bitext.target_ids.size} target tokens")
-    bare, fixed = AlignSettings(cover=False), AlignSettings(cover=False, optimise_tension=False)
+    bare = AlignSettings(cover=False)
     one = Bitext.from_sequences([[1, 0]], [[1, 0]])
     print(f"first call: {seconds(lambda: train(one, bare).align(one)):.1f} s (compiles, or reads what it compiled)")
 
@@ -121,18 +121,16 @@ def main() -> None:
         train(bitext, bare).align(bitext)
 
     def reference() -> None:
-        align_by_reference(text, True, PRUNED)
+        align_by_reference(text, PRUNED)
 
     if systran_align:
         at_four: Aligner = replace(aligner, tensions=np.array([4.0, 4.0]))
-        same = train(bitext, fixed).align(bitext)
-        for name, mine, fit_tension, threshold in (
-            ("tension 4, whole table", same, False, WHOLE),
-            ("tension fitted, whole table", links, True, WHOLE),
-            ("tension fitted, whole table, knnmt's set back to 4", at_four.align(bitext), True, WHOLE),
-            ("tension fitted, pruned table", links, True, PRUNED),
+        for name, mine, threshold in (
+            ("whole table, knnmt's tension set back to 4", at_four.align(bitext), WHOLE),
+            ("whole table", links, WHOLE),
+            ("pruned table", links, PRUNED),
         ):
-            theirs = align_by_reference(text, fit_tension, threshold)
+            theirs = align_by_reference(text, threshold)
             print(f"F1 {f1(mine, theirs):.3f}  {name}; reference covers {coverage(theirs, bitext):.1%}")
     else:
         print("systran-align is not installed: nothing to compare with")

@@ -17,7 +17,7 @@ SHAPED = {"marian": (0, 3.0), "fsmt": (0, 3.0), "m2m_100": (2, 3.0), "bart": (0,
 
 
 def tiny_model(family: str, vocabulary: int = VOCABULARY) -> Any:
-    """A model of two layers and width 32 whose texts end, at many lengths; its head is not tied, or it would stammer."""
+    """A model of two layers and width 32 whose texts end, at many lengths; tied to its input, it would stammer."""
     import transformers as t
 
     shape = {

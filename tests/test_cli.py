@@ -43,8 +43,9 @@ def test_help_is_quick_and_imports_nothing_heavy() -> None:
     assert time.perf_counter() - began < 2  # 0.1 s on an idle machine; the README's half second, with a wide margin
     assert done.returncode == 0
     assert "translate" in done.stdout
+    heavy = ("torch", "transformers", "rich", "pydantic", "lxml")
     loaded = subprocess.run(
-        [sys.executable, "-c", "import sys, knnmt.cli; print([m for m in ('torch', 'transformers', 'rich', 'pydantic') if m in sys.modules])"],
+        [sys.executable, "-c", f"import sys, knnmt.cli; print([m for m in {heavy} if m in sys.modules])"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert loaded.stdout.strip() == "[]"
@@ -87,10 +88,17 @@ def test_n_best_and_json(tiny: Path) -> None:
 
 
 def test_a_reader_that_goes_away_is_no_error(tiny: Path) -> None:
-    script = f"from knnmt.cli import main; import sys; sys.argv = ['knnmt', 'translate', '-m', {str(tiny)!r}, '--beam', '1']; main()"
-    writer = subprocess.Popen(
-        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    arguments = [
+        sys.executable,
+        "-c",
+        "from knnmt.cli import main; main()",
+        "translate",
+        "-m",
+        str(tiny),
+        "--beam",
+        "1",
+    ]
+    writer = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert writer.stdout is not None
     writer.stdout.close()
     _, stderr = writer.communicate(b"der Hund\n" * 3000, timeout=120)

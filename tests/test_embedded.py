@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 
-from knnmt import Translator, TranslateSettings
+from knnmt import TranslateSettings, Translator
 from knnmt.evaluate import bleu
 from knnmt.model.checkpoint import embedded_path
 
@@ -41,8 +41,10 @@ SUBJECTS = [
     "Jeder",
 ]
 VERBS = ["sieht", "kennt", "verkauft", "sucht", "findet am Montag", "braucht heute", "vergisst immer", "liest und lobt"]
-OBJECTS = ["das Haus.", "den Bericht über Europa.", "ein neues Buch!", "die Zeitung von gestern, die auf dem Tisch liegt.",
-           "den Weg", "einen Hund und zwei Katzen.", "die Antwort auf Frage 17?", "nichts."]  # fmt: skip
+OBJECTS = [
+    "das Haus.", "den Bericht über Europa.", "ein neues Buch!", "die Zeitung von gestern, die auf dem Tisch liegt.",
+    "den Weg", "einen Hund und zwei Katzen.", "die Antwort auf Frage 17?", "nichts.",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -38,8 +38,8 @@ def placeholder(rng: random.Random) -> str:
             f"https://www.{word}.org/{name}", f"http://{word}.com/{word}?{name}={number}", f"{word}@{name}.net",
             f"{word}_{name}", f"{word}.{name}()", f"/usr/{word}/{name}.conf", f"--{word}", f"{name}.{word[:3]}",
             word.capitalize() + name.capitalize(), f"{word.upper()}_{number}", str(number), f"{number}.{number % 97}",
-            f"#{number}", chr(rng.randint(0x390, 0x3CF)), chr(rng.randint(0x410, 0x44F)), chr(rng.randint(0x4E00, 0x9FFF)),
-            chr(rng.choice((0x2192, 0x2022, 0x2713, 0x00A9, 0x2122, 0x20AC, 0x1F600, 0x00D7))),
+            f"#{number}", chr(rng.randint(0x390, 0x3CF)), chr(rng.randint(0x410, 0x44F)),
+            chr(rng.randint(0x4E00, 0x9FFF)), rng.choice("→•✓©™€😀×"),
         )
     )  # fmt: skip
 

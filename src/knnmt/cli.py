@@ -4,10 +4,11 @@ Exit codes: 0 fine, 1 failed, 2 wrong use; 130 after Ctrl-C.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NoReturn
@@ -20,7 +21,9 @@ from knnmt.errors import DataError, KnnmtError, UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from knnmt.corpus import Segment
     from knnmt.translate import TranslateSettings, Translator
+
 
 class Commands(TyperGroup):
     """The commands; what goes wrong in one for a known reason is one line on standard error."""
@@ -58,6 +61,11 @@ ModelOption = Annotated[
     ),
 ]
 LangsOption = Annotated[str | None, typer.Option("--langs", "-l", help="Source and target language, such as de-en.")]
+PairOption = Annotated[str, typer.Option("--langs", "-l", help="Source and target language, such as de-en.")]
+CorpusArgument = Annotated[
+    list[Path],
+    typer.Argument(help="TMX, PO, MO, TSV or JSONL files, or plain pairs (X.de for X.de and X.en), also .gz."),
+]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 DtypeOption = Annotated[str, typer.Option(help="auto, float32, float16 or bfloat16.")]
 ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads. [default: all cores]")]
@@ -112,11 +120,14 @@ def translate(
     settings = _settings(
         beam=beam, n_best=n_best, length_penalty=length_penalty, max_length=max_length, batch_size=batch_size, long=long
     )
-    with _reading(input) as source, _writing(output) as out:
+    with contextlib.ExitStack() as stack:
+        source, out = stack.enter_context(_reading(input)), stack.enter_context(_writing(output))
         translator = _translator(model, langs, device, dtype, threads)
         typing = input is None and source.isatty()
-        texts = _progress(_lines(source, str(input or "standard input")), "translating", quiet=typing)
-        for number, found in enumerate(translator.stream(texts, settings, window=1 if typing else 1024), start=1):
+        texts = _lines(source, str(input or "standard input"))
+        bar = stack.enter_context(_bar("translating", _count_lines(source), quiet=typing))
+        found_all = translator.stream(texts, settings, window=1 if typing else 1024, progress=bar)
+        for number, found in enumerate(found_all, start=1):
             ranked = (found, *found.alternatives)
             if as_json:
                 shown = [{"text": t.text, "score": round(t.score, 5)} for t in ranked]
@@ -163,10 +174,8 @@ def evaluate(
 
 @app.command()
 def stats(
-    corpus: Annotated[
-        list[Path], typer.Argument(help="TMX, PO, MO, TSV or JSONL files, or plain pairs (X.de for X.de and X.en).")
-    ],
-    langs: Annotated[str, typer.Option("--langs", "-l", help="Source and target language, such as de-en.")],
+    corpus: CorpusArgument,
+    langs: PairOption,
     model: Annotated[
         str | None, typer.Option("--model", "-m", help="Count this model's tokens instead of words.")
     ] = None,
@@ -186,7 +195,7 @@ def stats(
     if clean:
         length = (lambda text: len(tokenize(text))) if model is not None else corpora.count_words
         segments = corpora.clean(segments, languages, length=length, report=report)
-    found = corpora.statistics(_progress(segments, "reading"), tokenize)
+    found = corpora.statistics(_watched(segments, "reading"), tokenize)
     if as_json:
         dropped = {"dropped": {reason.value: count for reason, count in report.dropped.items()}} if clean else {}
         typer.echo(json.dumps(asdict(found) | dropped, indent=2))
@@ -208,6 +217,42 @@ def stats(
 
 
 @app.command()
+def align(
+    corpus: CorpusArgument,
+    langs: PairOption,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write links, «i-j …», one line a segment.")],
+    model: ModelOption = "mini-de-en",
+    cover: Annotated[bool, typer.Option(help="Link every target token, unaligned ones like their neighbours.")] = True,
+    load: Annotated[
+        Path | None, typer.Option(help="Align with parameters that were saved, instead of training.")
+    ] = None,
+    save: Annotated[Path | None, typer.Option(help="Save the parameters, to align more text with them later.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Align the tokens of a parallel corpus by the FastAlign model, in the pieces of a model's tokenizer."""
+    from knnmt import align as aligning
+    from knnmt import corpus as corpora
+
+    if load is not None and save is not None:
+        raise UsageError("--load uses saved parameters and --save writes new ones: give one of them")
+    aligner = aligning.Aligner.load(load) if load is not None else None
+    segments = corpora.read_all(corpus, corpora.Languages.parse(langs))
+    bitext = aligning.Bitext.from_pairs(_ids(_watched(segments, "reading"), model, langs))
+    if aligner is None:
+        aligner = aligning.train(bitext)
+    links = aligning.symmetrise(bitext, *aligner.best(bitext))
+    linked = aligning.linked(links, bitext)
+    aligning.write_pharaoh(aligning.cover(links, bitext) if cover else links, output)
+    if save is not None:
+        aligner.save(save)
+    tokens = int(bitext.target_offsets[-1])
+    if as_json:
+        typer.echo(json.dumps({"segments": len(bitext), "target_tokens": tokens, "aligned_target_tokens": linked}))
+        return
+    typer.echo(f"{len(bitext):,} segments; {linked / max(1, tokens):.1%} of {tokens:,} target tokens aligned", err=True)
+
+
+@app.command()
 def demo(
     model: ModelOption = "mini-de-en",
     threads: ThreadsOption = None,
@@ -222,7 +267,8 @@ def demo(
     held_out = text.catalogs().held_out
     translator = _translator(model, None, "auto", "auto", threads)
     began = time.perf_counter()
-    found = list(translator.stream(_progress([s.source for s in held_out], "translating"), window=len(held_out)))
+    with _bar("translating", len(held_out)) as bar:
+        found = list(translator.stream([s.source for s in held_out], progress=bar))
     seconds = time.perf_counter() - began
     score = bleu([t.text for t in found], [s.target for s in held_out])
     if as_json:
@@ -234,7 +280,8 @@ def demo(
         )
         return
     table = _table("German", "English by its translators", "base MT")
-    for segment, translation in list(zip(held_out, found, strict=True))[:8]:
+    short = [pair for pair in zip(held_out, found, strict=True) if 15 <= len(pair[0].source) <= 60]
+    for segment, translation in short[:10]:
         table.add_row(segment.source, segment.target, translation.text)
     _show(table)
     typer.echo(f"{len(held_out)} held-out strings of the catalogs of {', '.join(text.PACKAGES)}, in {seconds:.1f} s")
@@ -265,6 +312,59 @@ def _translator(model: str, langs: str | None, device: str, dtype: str, threads:
     if threads is not None:
         torch.set_num_threads(threads)
     return Translator(model, device=device, dtype=dtype, langs=langs)
+
+
+def _ids(segments: "Iterable[Segment]", model: str, langs: str) -> "Iterator[tuple[list[int], list[int]]]":
+    """Both sides of segments in a model's pieces, `</s>` at the end of each."""
+    loaded = _translator(model, langs, "cpu", "float32", None).model
+    stream = iter(segments)
+    while some := list(itertools.islice(stream, 10_000)):
+        sources = loaded.tokenizer.encode_source([segment.source for segment in some])
+        targets = loaded.tokenizer.encode_target([segment.target for segment in some])
+        yield from ((s, [*t, loaded.special.end]) for s, t in zip(sources, targets, strict=True))
+
+
+@contextlib.contextmanager
+def _bar(label: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Callable[[int], None] | None]:
+    """A bar on standard error, where that is a terminal: something to call with the work done since the last call."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich import progress
+    from rich.console import Console
+
+    columns = (
+        progress.TextColumn("{task.description}"), progress.BarColumn(), progress.MofNCompleteColumn(),
+        progress.TextColumn("{task.fields[rate]}"), progress.TimeElapsedColumn(), progress.TimeRemainingColumn(),
+    )  # fmt: skip
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=total, rate="")
+
+        def advance(done: int) -> None:
+            bar.advance(task, done)
+            speed = bar.tasks[0].finished_speed or bar.tasks[0].speed
+            bar.update(task, rate=f"{speed:,.1f}/s" if speed else "")
+
+        yield advance
+
+
+def _watched(items: Iterable[Any], label: str) -> Iterator[Any]:
+    """The items, counted by a bar."""
+    with _bar(label) as bar:
+        for number, item in enumerate(items, start=1):
+            if bar is not None and number % 1000 == 0:
+                bar(1000)
+            yield item
+
+
+def _count_lines(source: IO[bytes]) -> int | None:
+    """How many lines are to come, where that can be told without reading what cannot be read again."""
+    if not source.seekable():
+        return None
+    start = source.tell()
+    lines = sum(block.count(b"\n") for block in iter(lambda: source.read(1 << 20), b""))
+    source.seek(start)
+    return lines
 
 
 @contextlib.contextmanager
@@ -311,36 +411,6 @@ def _lines(source: IO[bytes], name: str) -> Iterator[str]:
 def _read_lines(path: Path) -> list[str]:
     with _reading(path) as source:
         return list(_lines(source, str(path)))
-
-
-def _progress(items: Iterable[Any], label: str, *, quiet: bool = False) -> Iterable[Any]:
-    """A bar on standard error with rate and time left, where that is a terminal."""
-    if quiet or not sys.stderr.isatty():
-        return items
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    total = len(items) if isinstance(items, list) else None
-
-    def watched() -> Iterator[Any]:
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            yield from bar.track(items, total=total, description=label)
-
-    return watched()
 
 
 def _table(*heads: str) -> "Table":

@@ -27,9 +27,8 @@ def evaluate(
     """BLEU, chrF and TER of each system; with more than one, also whether it differs from the first."""
     for name, hypotheses in systems.items():
         if len(hypotheses) != len(references):
-            raise DataError(
-                f"{name} has {len(hypotheses)} lines and the references have {len(references)}: each segment needs one of both"
-            )
+            counts = f"{name} has {len(hypotheses)} lines and the references have {len(references)}"
+            raise DataError(f"{counts}: each segment needs one of both")
     if not systems or not references:
         raise UsageError("there is nothing to score: give at least one translation and its references")
     if len(systems) == 1:

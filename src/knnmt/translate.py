@@ -77,14 +77,24 @@ class Translator:
         return list(self._window(list(texts), 0, settings or TranslateSettings()))
 
     def stream(
-        self, texts: Iterable[str], settings: TranslateSettings | None = None, *, window: int = 1024
+        self,
+        texts: Iterable[str],
+        settings: TranslateSettings | None = None,
+        *,
+        window: int = 1024,
+        progress: Callable[[int], None] | None = None,
     ) -> Iterator[Translation]:
-        """Translate as texts come, `window` of them at a time: sorted and batched inside, given back in order."""
+        """Translate as texts come, `window` of them at a time: sorted and batched inside, given back in order.
+
+        `progress` is called with the number of texts that were translated since it was called before.
+        """
         settings = settings or TranslateSettings()
         for first, some in enumerate(_batched(texts, window)):
-            yield from self._window(list(some), first * window, settings)
+            yield from self._window(list(some), first * window, settings, progress)
 
-    def _window(self, texts: list[str], first: int, settings: TranslateSettings) -> Iterator[Translation]:
+    def _window(
+        self, texts: list[str], first: int, settings: TranslateSettings, progress: Callable[[int], None] | None = None
+    ) -> Iterator[Translation]:
         """Translate the texts that begin at number `first` of the input."""
         pieces: list[list[int]] = []
         owners: list[list[int]] = []  # the pieces of each text
@@ -93,14 +103,16 @@ class Translator:
             parts = [ids] if text else []
             if len(ids) > self.model.max_source and parts:
                 if settings.long == "refuse":
-                    limit = self.model.max_source
-                    raise DataError(
-                        f"text {first + number + 1} has {len(ids)} tokens and the model takes {limit}: shorten it, or use long=split"
+                    size = (
+                        f"text {first + number + 1} has {len(ids)} tokens and the model takes {self.model.max_source}"
                     )
+                    raise DataError(f"{size}: shorten it, or allow it to be split")
                 parts = self.model.tokenizer.encode_source(split(text, self._count, self.model.max_source))
             owners.append(list(range(len(pieces), len(pieces) + len(parts))))
             pieces.extend(parts)
-        found = self._search(pieces, settings)
+        found = self._search(pieces, settings, progress)
+        if progress is not None:
+            progress(owners.count([]))  # empty texts need no search
         for numbers in owners:
             yield self._joined([found[number] for number in numbers], settings.n_best)
 
@@ -108,7 +120,9 @@ class Translator:
         return len(self.model.tokenizer.encode_source([text])[0])
 
     @torch.inference_mode()
-    def _search(self, pieces: list[list[int]], settings: TranslateSettings) -> list[list[Hypothesis]]:
+    def _search(
+        self, pieces: list[list[int]], settings: TranslateSettings, progress: Callable[[int], None] | None
+    ) -> list[list[Hypothesis]]:
         """The best hypotheses of each piece; batches are of similar length, so that little is padding."""
         model = self.model
         penalty = model.length_penalty if settings.length_penalty is None else settings.length_penalty
@@ -124,6 +138,8 @@ class Translator:
             )  # fmt: skip
             for row, hypothesis in zip(rows, hypotheses, strict=True):
                 found[row] = hypothesis
+            if progress is not None:
+                progress(len(rows))
         return found
 
     def _limit(self, source_length: int, asked: int | None) -> int:

@@ -3,8 +3,8 @@
 import pytest
 
 from knnmt.corpus import Languages
-from knnmt.languages import closeness
 from knnmt.errors import UsageError
+from knnmt.languages import closeness
 
 
 @pytest.mark.parametrize(

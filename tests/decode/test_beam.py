@@ -54,7 +54,7 @@ def test_greedy_equals_generate(hf: Any, ragged: Ragged) -> None:
 @pytest.mark.parametrize("length_penalty", [0.6, 1.0])
 @pytest.mark.parametrize("early_stopping", [False, True])
 def test_beam_search_equals_generate(hf: Any, ragged: Ragged, length_penalty: float, early_stopping: bool) -> None:
-    options = {"length_penalty": length_penalty, "early_stopping": early_stopping}
+    options: dict[str, Any] = {"length_penalty": length_penalty, "early_stopping": early_stopping}
     expected, scores = generated(hf, ragged, num_beams=5, num_return_sequences=5, **options)
     found = [best for sentence in translate(hf, ragged, beams=5, n_best=5, **options) for best in sentence]
     assert [list(best.tokens) for best in found] == expected

@@ -154,7 +154,7 @@ def test_an_activation_nobody_knows(model_folder: Folder, tmp_path: Path) -> Non
 )
 def test_settings_that_make_no_sense(model_folder: Folder, option: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        load(model_folder("marian"), **option)  # type: ignore[arg-type]
+        load(model_folder("marian"), **option)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

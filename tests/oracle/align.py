@@ -52,13 +52,11 @@ def posterior(model: Direction, given: list[int], generated: list[int], j: int, 
     return {i: p / total for i, p in joint.items()}
 
 
-def fit(
-    corpus: Corpus, updates: int, p0: float, alpha: float, tension: float, fit_tension: bool, bayes: bool
-) -> Direction:
+def fit(corpus: Corpus, updates: int, p0: float, alpha: float) -> Direction:
     """Train target given source. A corpus with its sides swapped gives the other direction."""
     corpus = [(given, generated) for given, generated in corpus if given and generated]
     pairs = {(e, f) for given, generated in corpus for e in [NULL, *given] for f in generated}
-    model = Direction(dict.fromkeys(pairs, 1.0), tension)
+    model = Direction(dict.fromkeys(pairs, 1.0), 4.0)
     for update in range(updates):
         counts: dict[tuple[int | None, int], float] = dict.fromkeys(pairs, 0.0)
         distance = linked = 0.0
@@ -69,7 +67,7 @@ def fit(
                     if i is not None:
                         linked += p
                         distance += p * abs((i + 1) / len(given) - (j + 1) / len(generated))
-        if fit_tension and update > 0 and linked > 0:
+        if update > 0 and linked > 0:
             positions = [(len(given), j, len(gen)) for given, gen in corpus for j in range(len(gen))]
             for _ in range(8):
                 expected = sum(mean_distance(*p, model.tension) for p in positions) / len(positions)
@@ -77,12 +75,9 @@ def fit(
                 model.tension = min(max(model.tension, 0.1), 14.0)
         totals: dict[int | None, float] = defaultdict(float)
         for (e, _), count in counts.items():
-            totals[e] += count + (alpha if bayes else 0.0)
+            totals[e] += count + alpha
         for (e, f), count in counts.items():
-            if bayes:
-                p = math.exp(digamma(count + alpha) - digamma(totals[e]))
-            else:
-                p = count / totals[e] if totals[e] else 0.0
+            p = math.exp(digamma(count + alpha) - digamma(totals[e]))
             model.probability[e, f] = max(p, 1e-300)
     return model
 

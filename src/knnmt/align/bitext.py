@@ -102,8 +102,7 @@ def blocks(offsets: Int64) -> Iterator[tuple[int, int]]:
     """Cut segments into runs of at most BLOCK_SIZE cells or tokens, or a single larger segment."""
     first = 0
     while first < offsets.size - 1:
-        last = int(np.searchsorted(offsets, offsets[first] + BLOCK_SIZE, side="right")) - 1
-        last = max(last, first + 1)
+        last = max(int(np.searchsorted(offsets, offsets[first] + BLOCK_SIZE, side="right")) - 1, first + 1)
         yield first, last
         first = last
 

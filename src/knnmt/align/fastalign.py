@@ -182,7 +182,7 @@ def train(bitext: Bitext, settings: AlignSettings | None = None, progress: Progr
                 list(pool.map(_Direction.expect, directions, repeat(slots), repeat(first), repeat(last)))
                 if progress:
                     progress(update * len(bitext) + last, updates * len(bitext))
-            list(pool.map(_Direction.maximise, directions))
+            list(pool.map(_Direction.maximise, directions, repeat(update > 0)))
     return _aligner(settings, pairs, *directions)
 
 
@@ -244,21 +244,16 @@ class _Direction:
         """Add the posteriors of segments first..last to the counts."""
         from knnmt.align import kernels
 
-        cells = slots, self.pairs.cells
-        sides = self.generated, self.given[1], self.forward
-        model = self.table, self.null, self.tension, self.settings.p0
-        self.feature = kernels.expect(first, last, *cells, *sides, *model, self.feature)
+        sides, model = (*self.generated, self.given[1]), (self.table, self.null, self.tension, self.settings.p0)
+        self.feature = kernels.expect(first, last, slots, self.pairs.cells, sides, self.forward, model, self.feature)
 
-    def maximise(self) -> None:
-        """Make the counts into probabilities, and follow the gradient of the tension.
-
-        In the first iteration the posteriors are the prior, and the gradient is nil.
-        """
+    def maximise(self, fit_tension: bool) -> None:
+        """Make the counts into probabilities; follow the gradient of the tension, which is nil at first."""
         from knnmt.align import kernels
 
         tokens = float(self.sizes[:, 0] @ self.times)
         linked = tokens - self.null[:, 1].sum()
-        if linked > 0:
+        if fit_tension and linked > 0:
             # The gradient of the expected log-likelihood, a token: only what is linked pulls on the tension.
             observed = self.feature / linked
             for _ in range(TENSION_STEPS):
@@ -276,7 +271,7 @@ class _Direction:
 def _aligner(settings: AlignSettings, pairs: _Pairs, forward: _Direction, backward: _Direction) -> Aligner:
     """Keep the pairs that are likelier than the floor in one direction at least, sorted."""
     likely = (forward.table[:, 0] > FLOOR) | (backward.table[:, 0] > FLOOR)
-    keep = np.flatnonzero((pairs.places >= 0) & likely)
+    keep = np.flatnonzero(likely & (pairs.places >= 0))
     keep = keep[np.lexsort((pairs.places[keep], pairs.sources[keep]))]
     return Aligner(
         settings=settings,

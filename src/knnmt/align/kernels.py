@@ -14,7 +14,7 @@ else by the one at i of n with probability proportional to exp(-λ·|i/n - j/m|)
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,10 @@ Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.floating[Any]]
 Arrays = tuple[Ints, Ints, Ints, Ints]
 """A bitext: source ids and offsets, target ids and offsets."""
+Sides = tuple[Ints, Ints, Ints]
+"""Ids and offsets of the generated side, and offsets of the given one."""
+Model = tuple[Floats, Floats, float, float]
+"""(places, 2) and (generated types, 2), probability and count of a pair and after the null word; tension; p0."""
 Lexicon = tuple[Ints, Ints, Floats, Floats, Floats]
 """Starts, places and (places, 2) log-probabilities; those of target types and source types given the null word."""
 
@@ -42,21 +46,23 @@ LEAST = 1e-300
 NEIGHBOURS = ((0, -1), (-1, 0), (0, 1), (1, 0), (-1, -1), (1, -1), (-1, 1), (1, 1))
 """Steps (source, target) from a link, in the order in which links grow from it."""
 
-
-def compiled(function: Function) -> Function:
-    """Compile on first use, keep the machine code on disk, and let other threads run meanwhile."""
-    return cast(Function, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+compiled: Callable[[Function], Function] = numba.njit(cache=True, nogil=True, error_model="numpy")
+"""Compile on first use, keep the machine code on disk, and let other threads run meanwhile."""
 
 
 @compiled
 def seek(places: Ints, start: int, stop: int, target: int) -> int:
     """Return the place of a target type in the row from `start` to `stop`, or the empty place it would get."""
     place = start + (((target * 2654435769 & 0xFFFFFFFF) * (stop - start)) >> 32)
-    held = places[place]
-    while held != target and held >= 0:
-        place = place + 1 if place + 1 < stop else start
+    while True:
         held = places[place]
-    return place
+        if held == target:  # asked first, and apart: most are found, and it is measurably faster
+            return place
+        if held < 0:
+            return place
+        place += 1
+        if place == stop:
+            place = start
 
 
 @compiled
@@ -129,32 +135,21 @@ def diagonal(length: int, tension: float) -> tuple[Floats, Floats, Floats, Float
 
 @compiled
 def expect(
-    first: int,
-    last: int,
-    slots: Ints,
-    cells: Ints,
-    generated: tuple[Ints, Ints],
-    given_offsets: Ints,
-    forward: bool,
-    table: Floats,
-    null: Floats,
-    tension: float,
-    p0: float,
-    feature: float,
+    first: int, last: int, slots: Ints, cells: Ints, sides: Sides, forward: bool, model: Model, feature: float
 ) -> float:
     """Add the posteriors of segments first..last to the counts; return `feature` plus -|i/n - j/m| under them.
 
-    slots, cells: as from `locate`, with the first segment's first cell as base; generated: ids and offsets of the
-    target if `forward`; table: (places, 2) float64, probability and count; null: (generated types, 2), the same
+    slots, cells: as in `locate`, with the first of these cells as base; forward: whether the target is generated
     """
-    ids, offsets = generated
+    ids, offsets, given_offsets = sides
+    table, null, tension, p0 = model
+    posterior = np.empty(np.diff(given_offsets[first : last + 1]).max())
     for segment in range(first, last):
         m = offsets[segment + 1] - offsets[segment]
         n = given_offsets[segment + 1] - given_offsets[segment]
         if m == 0 or n == 0:
             continue
         rise, fall, below, above = diagonal(n, tension)
-        posterior = np.empty(n)
         base = cells[segment] - cells[first]
         step = m if forward else 1
         for j in range(m):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from knnmt.align.bitext import Bitext, Int32, Links, blocks, offsets_of
+from knnmt.align.bitext import Bitext, Int32, Int64, Links, blocks, offsets_of
 from knnmt.errors import DataError
 
 
@@ -29,17 +29,17 @@ def cover(links: Links, bitext: Bitext) -> Links:
     """
     if len(links) != len(bitext):
         raise DataError(f"links of {len(links)} segments, but the bitext has {len(bitext)}")
-    parts = [_cover(links, bitext, first, last) for first, last in blocks(bitext.target_offsets)]
     empty = np.empty(0, np.int32)
-    return Links(
-        np.concatenate([empty, *(part.source for part in parts)]),
-        np.concatenate([empty, *(part.target for part in parts)]),
-        offsets_of(np.concatenate([empty, *(np.diff(part.offsets) for part in parts)])),
-    )
+    parts = [_cover(links, bitext, first, last) for first, last in blocks(bitext.target_offsets)]
+    source, target, counts = (np.concatenate(column) for column in zip((empty, empty, empty), *parts, strict=True))
+    return Links(source, target, offsets_of(counts))
 
 
-def _cover(links: Links, bitext: Bitext, first: int, last: int) -> Links:
-    """Cover segments first..last. Tokens, and the links of each, are counted from the first segment's."""
+def _cover(links: Links, bitext: Bitext, first: int, last: int) -> tuple[Int32, Int32, Int64]:
+    """Cover segments first..last: sources, targets, and the number of links of each segment.
+
+    Here tokens, and the links of each, are counted from the first segment's.
+    """
     offsets = bitext.target_offsets[first : last + 1] - bitext.target_offsets[first]
     segment = np.repeat(np.arange(last - first), np.diff(offsets))
     begin, end = offsets[segment], offsets[segment + 1]
@@ -63,8 +63,5 @@ def _cover(links: Links, bitext: Bitext, first: int, last: int) -> Links:
     origin = np.where(alone, known.size + here, offsets_of(counts)[model])
     token = np.repeat(here, copies)
     source = np.concatenate([known, diagonal])[(origin - offsets_of(copies)[:-1])[token] + np.arange(token.size)]
-    return Links(
-        source.astype(np.int32),
-        (token - begin[token]).astype(np.int32),
-        offsets_of(np.bincount(segment[token], minlength=last - first)),
-    )
+    target = token - begin[token]
+    return source.astype(np.int32), target.astype(np.int32), np.bincount(segment[token], minlength=last - first)

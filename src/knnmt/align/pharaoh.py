@@ -24,10 +24,7 @@ def read_pharaoh(path: str | Path, bitext: Bitext) -> Links:
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if number > len(bitext):
-                raise DataError(
-                    f"{path}, line {number}: more lines than the corpus has segments, which is {len(bitext)}; "
-                    "a file of links has one line a segment"
-                )
+                raise DataError(f"{path}, line {number}: more lines than the {len(bitext)} segments of the corpus")
             if not _LINE.fullmatch(line):
                 wrong = next(entry for entry in line.split() if not re.fullmatch(_LINK, entry))
                 shown = wrong.decode("utf-8", "replace")
@@ -45,10 +42,7 @@ def read_pharaoh(path: str | Path, bitext: Bitext) -> Links:
                 target.append(j)
             counts.append(len(points))
     if len(counts) < len(bitext):
-        raise DataError(
-            f"{path}, line {len(counts) + 1}: the file ends here, but the corpus has {len(bitext)} segments; "
-            "a file of links has one line a segment"
-        )
+        raise DataError(f"{path}, line {len(counts) + 1}: the file ends, but the corpus has {len(bitext)} segments")
     return Links(np.array(source, np.int32), np.array(target, np.int32), offsets_of(np.array(counts, np.int64)))
 
 

@@ -6,6 +6,7 @@ belongs to the sentence (its cross-attention keys) is kept once and shared by it
 rows. Inference only: no dropout, no gradients.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
@@ -150,7 +151,8 @@ class FeedForward(nn.Module):
         super().__init__()
         self.first = Linear(width, inner)
         self.second = Linear(inner, width)
-        self.activation = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}[activation]
+        activations: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+        self.activation = activations[activation]
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d) to (..., d)."""
