@@ -39,7 +39,7 @@ def read_bitext(source: Path, target: Path, model: Path, limit: int | None) -> B
 
     tokenizer = MarianTokenizer.from_pretrained(model)
     sides = [path.read_text(encoding="utf-8").split("\n")[:-1][:limit] for path in (source, target)]
-    return Bitext.from_sequences(tokenizer(sides[0]).input_ids, tokenizer(text_target=sides[1]).input_ids)
+    return Bitext.from_pairs(zip(tokenizer(sides[0]).input_ids, tokenizer(text_target=sides[1]).input_ids, strict=True))
 
 
 def as_text(bitext: Bitext) -> list[list[list[str]]]:
@@ -108,7 +108,7 @@ def main() -> None:
     bitext = read_bitext(arguments.source, arguments.target, arguments.model, arguments.limit)
     print(f"{len(bitext)} segments, {bitext.source_ids.size} source and {bitext.target_ids.size} target tokens")
     bare = AlignSettings(cover=False)
-    one = Bitext.from_sequences([[1, 0]], [[1, 0]])
+    one = Bitext.from_pairs(zip([[1, 0]], [[1, 0]], strict=True))
     print(f"first call: {seconds(lambda: train(one, bare).align(one)):.1f} s (compiles, or reads what it compiled)")
 
     aligner = train(bitext, bare)

@@ -164,3 +164,23 @@ def test_stats(tmp_path: Path, tiny: Path) -> None:
     (tmp_path / "y.de").write_text("eins\nzwei\n", encoding="utf-8")
     (tmp_path / "y.en").write_text("one\n", encoding="utf-8")
     refused(knnmt("stats", tmp_path / "y.de", "--langs", "de-en"), 1, "y.de", "y.en")
+
+
+def test_align(tmp_path: Path, tiny: Path) -> None:
+    pairs = [("der Hund", "the dog"), ("die Katze", "the cat"), ("das Haus", "the house"), ("ein Baum", "a tree")] * 30
+    (tmp_path / "x.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in pairs), encoding="utf-8")
+    common = (tmp_path / "x.tsv", "--langs", "de-en", "--model", tiny)
+    done = knnmt("align", *common, "-o", tmp_path / "a", "--save", tmp_path / "parameters", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["segments"] == 120
+    assert 0 < report["aligned_target_tokens"] <= report["target_tokens"]
+    again = knnmt("align", *common, "-o", tmp_path / "b", "--load", tmp_path / "parameters")
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "a").read_text() == (tmp_path / "b").read_text()
+    assert len((tmp_path / "a").read_text().splitlines()) == 120
+    both = ("--load", tmp_path / "parameters", "--save", tmp_path / "p")
+    refused(knnmt("align", *common, "-o", tmp_path / "c", *both), 2, "give one of them")
+    (tmp_path / "broken").write_bytes(b"nonsense")
+    refused(knnmt("align", *common, "-o", tmp_path / "c", "--load", tmp_path / "broken"), 1, "broken")
+    refused(knnmt("align", *common, "-o", tmp_path / "no" / "c"), 2, "there is no folder")

@@ -56,14 +56,21 @@ def test_most_pairs_stay_as_they_are(noise: ModuleType) -> None:
 def test_one_run_makes_a_model_that_loads_and_is_not_run_twice(tmp_path: Path) -> None:
     rng = random.Random(1)
     words = {"der Hund": "the dog", "die Katze": "the cat", "läuft": "runs", "schläft": "sleeps", "heute": "today"}
-    lines = set()
+    lines: set[str] = set()
     while len(lines) < 2600:
         chosen = rng.choices(list(words), k=rng.randint(2, 9))
         lines.add(f"{' '.join(chosen)} {len(lines)}.\t{' '.join(words[w] for w in chosen)} {len(lines)}.")
     (tmp_path / "text.tsv").write_text("\n".join(sorted(lines)) + "\n", encoding="utf-8")
     size = "--vocabulary 410 --width 16 --ffn 32 --heads 2 --encoder-layers 1 --decoder-layers 1 --versions 1"
     rest = f"--batch-tokens 300 --minutes 0.05 --no-compile --work {tmp_path}/work --out {tmp_path}/model"
-    command = [sys.executable, TRAIN / "train.py", "--data", tmp_path / "text.tsv", *size.split(), *rest.split()]
+    command: list[str | Path] = [
+        sys.executable,
+        TRAIN / "train.py",
+        "--data",
+        tmp_path / "text.tsv",
+        *size.split(),
+        *rest.split(),
+    ]
     first = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert first.returncode == 0, first.stderr
     assert "pairs after cleaning" in first.stdout

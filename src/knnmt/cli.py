@@ -235,13 +235,16 @@ def align(
 
     if load is not None and save is not None:
         raise UsageError("--load uses saved parameters and --save writes new ones: give one of them")
+    for path in filter(None, (output, save)):
+        if not path.parent.is_dir():
+            raise UsageError(f"cannot write {path}: there is no folder {path.parent}")
     aligner = aligning.Aligner.load(load) if load is not None else None
     segments = corpora.read_all(corpus, corpora.Languages.parse(langs))
     bitext = aligning.Bitext.from_pairs(_ids(_watched(segments, "reading"), model, langs))
     if aligner is None:
         aligner = aligning.train(bitext)
     links = aligning.symmetrise(bitext, *aligner.best(bitext))
-    linked = aligning.linked(links, bitext)
+    linked = links.linked
     aligning.write_pharaoh(aligning.cover(links, bitext) if cover else links, output)
     if save is not None:
         aligner.save(save)

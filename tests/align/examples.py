@@ -9,7 +9,7 @@ from ..oracle import align as oracle
 
 
 def bitext_of(corpus: oracle.Corpus) -> Bitext:
-    return Bitext.from_sequences([source for source, _ in corpus], [target for _, target in corpus])
+    return Bitext.from_pairs(zip([source for source, _ in corpus], [target for _, target in corpus], strict=True))
 
 
 def links_of(segments: list[set[oracle.Point]]) -> Links:

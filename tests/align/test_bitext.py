@@ -11,7 +11,7 @@ from .examples import links_of
 
 
 def test_segments_are_joined_and_measured() -> None:
-    bitext = Bitext.from_sequences([[5, 6], [], [7]], [[1], [2, 3], [4, 8, 9]])
+    bitext = Bitext.from_pairs(zip([[5, 6], [], [7]], [[1], [2, 3], [4, 8, 9]], strict=True))
     assert len(bitext) == 3
     assert [array.tolist() for array in bitext.arrays] == [[5, 6, 7], [0, 2, 2, 3], [1, 2, 3, 4, 8, 9], [0, 1, 3, 6]]
     assert [array.dtype.name for array in bitext.arrays] == ["int32", "int64"] * 2

@@ -55,7 +55,7 @@ def dictionary() -> Dictionary:
         sources.append([*words.tolist(), 0])
         targets.append([*(words[order] + 10).tolist(), 0])
         truth.append([(int(i), j) for j, i in enumerate([*order.tolist(), length])])
-    return Bitext.from_sequences(sources, targets), truth
+    return Bitext.from_pairs(zip(sources, targets, strict=True)), truth
 
 
 def test_an_obvious_alignment_is_found(dictionary: Dictionary) -> None:
@@ -125,7 +125,7 @@ def test_ties_go_to_the_null_word_and_then_to_the_first() -> None:
 
 
 def test_aligning_covers_where_the_settings_say_so() -> None:
-    bitext = Bitext.from_sequences([[1, 0]] * 20, [[5, 6, 7, 8, 9, 0]] * 20)
+    bitext = Bitext.from_pairs(zip([[1, 0]] * 20, [[5, 6, 7, 8, 9, 0]] * 20, strict=True))
     bare = train(bitext, AlignSettings(cover=False, p0=0.5)).align(bitext)
     covered = train(bitext, AlignSettings(cover=True, p0=0.5)).align(bitext)
     assert len({j for _, j in bare.segment(0)}) < 6
@@ -135,9 +135,8 @@ def test_aligning_covers_where_the_settings_say_so() -> None:
 
 def test_a_segment_with_an_empty_side_teaches_nothing(dictionary: Dictionary) -> None:
     full, _ = dictionary
-    bounds = zip(full.source_offsets[1:-1], full.target_offsets[1:-1], strict=True)
-    cuts = [*zip(*bounds, strict=True)]
-    sources, targets = np.split(full.source_ids, cuts[0]), np.split(full.target_ids, cuts[1])
+    sources = np.split(full.source_ids, full.source_offsets[1:-1])
+    targets = np.split(full.target_ids, full.target_offsets[1:-1])
     corpus = [(s.tolist(), t.tolist()) for s, t in zip(sources, targets, strict=True)]
     with_empty = bitext_of([([], [11, 12]), *corpus[:100], ([1, 2], []), ([], []), *corpus[100:]])
     aligner = train(with_empty)
@@ -169,7 +168,7 @@ def test_a_long_segment_is_aligned_whole(monkeypatch: pytest.MonkeyPatch) -> Non
     """All words occur once, so only the diagonal speaks; the segment is larger than a block."""
     monkeypatch.setattr("knnmt.align.bitext.BLOCK_SIZE", 1000)
     long = np.arange(900).tolist()
-    bitext = Bitext.from_sequences([[901, 902], long, [903]], [[901], long, [902, 903]])
+    bitext = Bitext.from_pairs(zip([[901, 902], long, [903]], [[901], long, [902, 903]], strict=True))
     assert train(bitext).align(bitext).segment(1) == [(i, i) for i in long]
 
 
@@ -205,7 +204,7 @@ def test_saved_parameters_align_as_trained_ones(tmp_path: Path, dictionary: Dict
     aligner.save(path)
     loaded = Aligner.load(path)
     assert same(aligner, loaded)
-    new = Bitext.from_sequences([[3, 4, 99], [], [5]], [[14, 13, 12, 99], [1], []])
+    new = Bitext.from_pairs(zip([[3, 4, 99], [], [5]], [[14, 13, 12, 99], [1], []], strict=True))
     for text in (bitext, new):
         assert segments_of(loaded.align(text)) == segments_of(aligner.align(text))
     assert [entry.name for entry in tmp_path.iterdir()] == ["aligner.safetensors"]
@@ -224,7 +223,7 @@ def test_parameters_that_cannot_be_right_are_refused(tmp_path: Path, dictionary:
         with pytest.raises(DataError, match=message):
             Aligner.load(path)
 
-    refused("its format is 'other', this knnmt reads 'knnmt-align 1'", format="other")
+    refused("its format is 'other', not 'knnmt-align 1'; train again", format="other")
     refused("damaged settings: Extra inputs are not permitted", settings='{"beam": 3}')
     for name, wrong in {
         "rows": arrays["rows"] + 1,
@@ -259,7 +258,7 @@ def test_without_numba_links_are_read_and_covered_and_training_says_what_is_miss
 import sys
 sys.modules.update(dict.fromkeys(("numba", "pydantic", "safetensors")))
 from knnmt import align, errors
-bitext = align.Bitext.from_sequences([[1]], [[1, 2]])
+bitext = align.Bitext.from_pairs(zip([[1]], [[1, 2]], strict=True))
 print(align.cover(align.read_pharaoh({str(path)!r}, bitext), bitext).segment(0))
 del sys.modules["pydantic"], sys.modules["safetensors"]
 try:

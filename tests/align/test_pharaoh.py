@@ -27,7 +27,7 @@ def test_lines_of_other_tools(tmp_path: Path) -> None:
     """Unsorted and repeated links, CRLF, spaces, an empty line within, no newline at the end."""
     path = tmp_path / "links"
     path.write_bytes(b" 2-0 0-1\t0-0 0-1 \r\n\r\n0-0")
-    bitext = Bitext.from_sequences([[1] * 3, [1], [1]], [[1] * 2, [1], [1]])
+    bitext = Bitext.from_pairs(zip([[1] * 3, [1], [1]], [[1] * 2, [1], [1]], strict=True))
     assert segments_of(read_pharaoh(path, bitext)) == [[(0, 0), (2, 0), (0, 1)], [], [(0, 0)]]
 
 
@@ -48,11 +48,11 @@ def test_lines_of_other_tools(tmp_path: Path) -> None:
 def test_a_wrong_file_is_refused_with_its_line(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "links"
     path.write_bytes(content)
-    bitext = Bitext.from_sequences([[1, 1], [1, 1]], [[1, 1, 1], [1, 1, 1]])
+    bitext = Bitext.from_pairs(zip([[1, 1], [1, 1]], [[1, 1, 1], [1, 1, 1]], strict=True))
     with pytest.raises(DataError, match=message):
         read_pharaoh(path, bitext)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file"):
-        read_pharaoh(tmp_path / "none", Bitext.from_sequences([], []))
+        read_pharaoh(tmp_path / "none", Bitext.from_pairs(zip([], [], strict=True)))

@@ -1,6 +1,7 @@
 """Parallel segments of token ids, and links between their positions: flat arrays, cut by offsets."""
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -12,7 +13,7 @@ from knnmt.errors import DataError
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
-BLOCK_SIZE = 1 << 22  # cells (pairs of positions of one segment) or tokens that are worked on at a time
+BLOCK_SIZE = 1 << 22  # cells (pairs of positions of one segment) that are worked on at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +42,16 @@ class Bitext:
         return self.source_offsets.size - 1
 
     @classmethod
-    def from_sequences(cls, source: Sequence[Sequence[int]], target: Sequence[Sequence[int]]) -> Self:
-        """Join lists of token ids, one list a segment."""
-        return cls(*_join(source), *_join(target))
+    def from_pairs(cls, pairs: Iterable[tuple[Sequence[int], Sequence[int]]]) -> Self:
+        """Join the token ids of segments as they come, source and target; only the arrays are held."""
+        ids = array("i"), array("i")
+        lengths = array("q"), array("q")
+        for pair in pairs:
+            for side in (0, 1):
+                ids[side].extend(pair[side])
+                lengths[side].append(len(pair[side]))
+        sides = [(np.array(ids[side], np.int32), offsets_of(np.array(lengths[side], np.int64))) for side in (0, 1)]
+        return cls(*sides[0], *sides[1])
 
     @property
     def arrays(self) -> tuple[Int32, Int64, Int32, Int64]:
@@ -80,6 +88,13 @@ class Links:
     def __len__(self) -> int:
         return self.offsets.size - 1
 
+    @property
+    def linked(self) -> int:
+        """How many target tokens have a link."""
+        first = np.diff(self.target, prepend=-1) != 0
+        first[self.offsets[:-1][np.diff(self.offsets) > 0]] = True
+        return int(first.sum())
+
     def segment(self, index: int) -> list[tuple[int, int]]:
         """Return the (source, target) positions that are linked in one segment."""
         part = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
@@ -99,14 +114,9 @@ def rises(offsets: Int64, total: int) -> bool:
 
 
 def blocks(offsets: Int64) -> Iterator[tuple[int, int]]:
-    """Cut segments into runs of at most BLOCK_SIZE cells or tokens, or a single larger segment."""
+    """Cut segments into runs of at most BLOCK_SIZE cells, or a single larger segment."""
     first = 0
     while first < offsets.size - 1:
         last = max(int(np.searchsorted(offsets, offsets[first] + BLOCK_SIZE, side="right")) - 1, first + 1)
         yield first, last
         first = last
-
-
-def _join(sequences: Sequence[Sequence[int]]) -> tuple[Int32, Int64]:
-    offsets = offsets_of(np.array([len(sequence) for sequence in sequences], np.int64))
-    return np.fromiter((token for sequence in sequences for token in sequence), np.int32, int(offsets[-1])), offsets

@@ -32,6 +32,7 @@ Progress = Callable[[int, int], None]
 """Called with the work done and the whole of it, both in segments."""
 
 FORMAT = "knnmt-align 1"
+
 FIRST_TENSION, LEAST_TENSION, MOST_TENSION = 4.0, 0.1, 14.0
 TENSION_STEPS, TENSION_RATE = 8, 20.0  # of gradient ascent, in each iteration
 
@@ -132,10 +133,7 @@ class Aligner:
             with safe_open(path, framework="numpy") as file:
                 metadata = file.metadata() or {}
                 if metadata.get("format") != FORMAT:
-                    raise DataError(
-                        f"{path}: not a file of alignment parameters, or of another version: "
-                        f"its format is {metadata.get('format')!r}, this knnmt reads {FORMAT!r}; train again"
-                    )
+                    raise DataError(f"{path}: its format is {metadata.get('format')!r}, not {FORMAT!r}; train again")
                 settings = AlignSettings.model_validate_json(metadata.get("settings", ""))
                 # Copied: what comes from a file may be read-only, which would be compiled a second time.
                 arrays = {name: np.array(file.get_tensor(name)) for name in _KINDS}
@@ -148,12 +146,8 @@ class Aligner:
         return cls(settings, **arrays)
 
 
-_KINDS = {
-    "rows": np.int64,
-    "targets": np.int32,
-    **dict.fromkeys(("log_forward", "log_backward", "target_null", "source_null"), np.float32),
-    "tensions": np.float64,
-}
+_LOGS = ("log_forward", "log_backward", "target_null", "source_null")
+_KINDS = {"rows": np.int64, "targets": np.int32, **dict.fromkeys(_LOGS, np.float32), "tensions": np.float64}
 
 
 def _sound(arrays: dict[str, NDArray[Any]]) -> bool:

@@ -30,7 +30,8 @@ def cover(links: Links, bitext: Bitext) -> Links:
     if len(links) != len(bitext):
         raise DataError(f"links of {len(links)} segments, but the bitext has {len(bitext)}")
     empty = np.empty(0, np.int32)
-    parts = [_cover(links, bitext, first, last) for first, last in blocks(bitext.target_offsets)]
+    # A token takes some 32 times the memory of a cell.
+    parts = [_cover(links, bitext, first, last) for first, last in blocks(32 * bitext.target_offsets)]
     source, target, counts = (np.concatenate(column) for column in zip((empty, empty, empty), *parts, strict=True))
     return Links(source, target, offsets_of(counts))
 
@@ -57,7 +58,7 @@ def _cover(links: Links, bitext: Bitext, first: int, last: int) -> tuple[Int32, 
     model[alone] = 0
 
     # The source position of n that is nearest to j of m on the diagonal, both from 1, the lower of two.
-    n, m = bitext.source_lengths[first:last][segment], end - begin
+    n, m = np.diff(bitext.source_offsets[first : last + 1])[segment], end - begin
     diagonal = np.maximum(-((m - 2 * (here - begin + 1) * n) // (2 * m)), 1) - 1
     copies = np.where(alone, n > 0, counts[model])
     origin = np.where(alone, known.size + here, offsets_of(counts)[model])
