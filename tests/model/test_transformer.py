@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
 from knnmt.decode.cache import Cache
 from knnmt.model.checkpoint import FAMILIES, convert
+from knnmt.model.transformer import Linear
 
 Ragged = tuple[Tensor, Tensor]
 
@@ -87,3 +89,16 @@ def test_half_precision_stays_close(hf: Any, ragged: Ragged) -> None:
     rough = half.logits(half.force(targets(), half.encode(*ragged)).output)
     assert rough.dtype == torch.float32
     assert torch.corrcoef(torch.stack((logits.flatten(), rough.flatten())))[0, 1] > 0.99
+
+
+@pytest.mark.parametrize("activation", ["none", "relu", "gelu", "silu"])
+def test_a_packed_matrix_gives_the_same(activation: str) -> None:
+    layer = Linear(24, 40, activation)
+    torch.nn.init.normal_(layer.weight)
+    torch.nn.init.normal_(layer.bias)  # type: ignore[arg-type]
+    rows = torch.randn(3, 7, 24)
+    with torch.inference_mode():
+        expected = layer(rows)
+        layer.pack()
+        torch.testing.assert_close(layer(rows), expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(layer(rows[0, :1]), expected[0, :1], atol=1e-5, rtol=1e-5)

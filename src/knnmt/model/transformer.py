@@ -16,6 +16,14 @@ from torch.nn import functional as F
 
 KeyKind = Literal["ffn_input", "output"]
 
+# activations: the function, and oneDNN's name for it
+ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "none": (lambda x: x, "none"),
+    "relu": (F.relu, "relu"),
+    "gelu": (F.gelu, "gelu"),
+    "silu": (F.silu, "swish"),
+}
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -84,12 +92,16 @@ class Causal:
 
 
 class Linear(nn.Module):
-    """A matrix and a bias. `pack` lays the matrix out for the CPU: 1.5 to 4 times faster for the rows of a step."""
+    """A matrix, a bias and perhaps an activation.
 
-    def __init__(self, inputs: int, outputs: int) -> None:
+    `pack` lays the matrix out for the CPU, which is 1.5 to 4 times as fast for the few rows of a decoding step.
+    """
+
+    def __init__(self, inputs: int, outputs: int, activation: str = "none") -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(outputs, inputs))
         self.bias: nn.Parameter | None = nn.Parameter(torch.empty(outputs))
+        self.activation = activation
         self.packed: Tensor | None = None
 
     def pack(self) -> None:
@@ -100,9 +112,10 @@ class Linear(nn.Module):
 
     def __call__(self, x: Tensor) -> Tensor:
         """(..., inputs) to (..., outputs)."""
+        function, fused = ACTIVATIONS[self.activation]
         if self.packed is None:
-            return F.linear(x, self.weight, self.bias)
-        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+            return function(F.linear(x, self.weight, self.bias))
+        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, fused, [], "none")
         return found
 
 
@@ -149,14 +162,12 @@ class FeedForward(nn.Module):
 
     def __init__(self, width: int, inner: int, activation: str) -> None:
         super().__init__()
-        self.first = Linear(width, inner)
+        self.first = Linear(width, inner, activation)
         self.second = Linear(inner, width)
-        activations: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
-        self.activation = activations[activation]
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d) to (..., d)."""
-        return self.second(self.activation(self.first(x)))
+        return self.second(self.first(x))
 
 
 class EncoderLayer(nn.Module):
