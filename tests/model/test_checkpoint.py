@@ -94,9 +94,15 @@ def test_a_folder_that_is_not_there() -> None:
 
 
 def test_a_hub_id_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(ModelError, match=r"cannot load nobody/nothing from the hub .*local folder"):
-        load("nobody/nothing")
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr("urllib.request.getproxies", dict)
+    monkeypatch.setattr("socket.create_connection", refuse)
+    with pytest.raises(
+        ModelError, match=r"the hub cannot be reached: give a local folder, or run `hf download no/where`"
+    ):
+        load("no/where")
 
 
 def test_a_folder_without_a_model(tmp_path: Path) -> None:
@@ -112,7 +118,7 @@ def test_a_model_that_does_not_translate(tmp_path: Path) -> None:
 
 def test_a_configuration_that_is_no_json(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{", encoding="utf-8")
-    with pytest.raises(ModelError, match="cannot load the model in"):
+    with pytest.raises(ModelError, match="cannot load the model"):
         load(tmp_path)
 
 
@@ -121,10 +127,10 @@ def test_weights_that_are_cut_short_or_missing(model_folder: Folder, tmp_path: P
     shutil.copytree(model_folder("marian"), broken)
     weights = broken / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:2000])
-    with pytest.raises(ModelError, match="cannot load the model in"):
+    with pytest.raises(ModelError, match="cannot load the model"):
         load(broken)
     weights.unlink()
-    with pytest.raises(ModelError, match="cannot load the model in"):
+    with pytest.raises(ModelError, match="cannot load the model"):
         load(broken)
 
 

@@ -1,7 +1,10 @@
 """Load a Hugging Face checkpoint, from a folder or by its hub id, into our own encoder-decoder."""
 
 import contextlib
-import os
+import logging
+import socket
+import urllib.parse
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -264,22 +267,34 @@ def _locate(name: str) -> tuple[str, bool]:
             f"no model at {name}: give a folder with config.json, a hub id such as Helsinki-NLP/opus-mt-de-en, "
             f"or {EMBEDDED}"
         )
-    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub import constants, try_to_load_from_cache
 
     cached = isinstance(try_to_load_from_cache(name, "config.json"), str)
-    return name, cached or bool(os.environ.get("HF_HUB_OFFLINE"))
+    if not cached and (constants.HF_HUB_OFFLINE or not _reachable(constants.ENDPOINT)):
+        raise ModelError(
+            f"{name} is no folder here, not among the downloaded models, and the hub cannot be reached: give a "
+            f"local folder, or run `hf download {name}` once where there is a network"
+        )
+    return name, cached
+
+
+def _reachable(address: str) -> bool:
+    """Whether a server answers at all: the hub's client would try for half a minute to find that out."""
+    if urllib.request.getproxies():
+        return True  # the proxy decides
+    parts = urllib.parse.urlsplit(address)
+    port = parts.port or {"http": 80}.get(parts.scheme, 443)
+    try:
+        socket.create_connection((parts.hostname or "", port), timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 def _cannot_load(name: str | Path, error: Exception) -> str:
-    """One line that says what went wrong and what to do."""
+    """One line that says what went wrong."""
     reason = " ".join(str(error).split())
-    reason = reason[:200] + ("…" if len(reason) > 200 else "")
-    if Path(str(name)).expanduser().is_dir() or name == EMBEDDED:
-        return f"cannot load the model in {name}: {reason}"
-    return (
-        f"cannot load {name} from the hub ({reason}). Offline, give a local folder, "
-        f"or fetch it once where there is a network: huggingface-cli download {name}"
-    )
+    return f"cannot load the model {name}: {reason[:200]}{'…' if len(reason) > 200 else ''}"
 
 
 def _device(name: str) -> torch.device:
@@ -307,17 +322,19 @@ def _quiet_transformers() -> Iterator[None]:
     """No progress bars, advice or warnings of transformers between our own lines."""
     import warnings
 
-    from transformers.utils import logging
+    from transformers.utils import logging as theirs
 
-    level = logging.get_verbosity()
-    bar = logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    hub = logging.getLogger("huggingface_hub")
+    levels, bar = (theirs.get_verbosity(), hub.level), theirs.is_progress_bar_enabled()
+    theirs.set_verbosity_error()
+    theirs.disable_progress_bar()
+    hub.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.set_verbosity(level)
+        theirs.set_verbosity(levels[0])
+        hub.setLevel(levels[1])
         if bar:
-            logging.enable_progress_bar()
+            theirs.enable_progress_bar()
