@@ -21,7 +21,7 @@ format: .venv/.installed
 	$(BIN)/ruff format .
 
 wheel: .venv/.installed
-	PIP_CONSTRAINT=constraints.txt $(PYTHON) -m pip wheel --no-deps -w dist .
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip wheel --no-deps -w dist .
 
 clean:
 	rm -rf .venv dist build
@@ -33,12 +33,12 @@ clean:
 	  { echo "this Python lacks the venv module: install it (Debian: apt install python3-venv)" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 
-# torch first and by its pin: a looser request may take a build with gigabytes of CUDA libraries
+# torch first and by its pin, so that PIP_ARGS chooses its build and nothing replaces it afterwards
 .venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install -q --disable-pip-version-check $(PIP_ARGS) torch
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install -q --disable-pip-version-check $(PIP_ARGS) -e '.[dev]'
 	touch $@
 
 .venv/.demo: demo-requirements.txt .venv/.installed
-	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -r demo-requirements.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps $(PIP_ARGS) -r demo-requirements.txt
 	touch $@

@@ -114,7 +114,7 @@ def test_wrong_use_and_wrong_input(tiny: Path, tmp_path: Path) -> None:
     refused(knnmt("translate", "-m", tmp_path / "none", text="a\n"), 2, "no model at", "config.json")
     refused(knnmt("translate", "-m", tiny, "--langs", "de-klingon", text="a\n"), 2, "language pair")
     refused(knnmt("translate", "-m", tiny, "--langs", "fr-en", text="a\n"), 2, "de-en")
-    refused(knnmt("translate", "-m", tiny, "--beam", "2", "--n-best", "3", text="a\n"), 2, "n_best=3", "beam=2")
+    refused(knnmt("translate", "-m", tiny, "--beam", "2", "--n-best", "3", text="a\n"), 2, "3 translations", "2")
     refused(knnmt("translate", "-m", tiny, "--beam", "0", text="a\n"), 2, "--beam")
     refused(
         knnmt("translate", "-m", tiny, "--long", "refuse", text="Haus Hund " * 200),
@@ -122,6 +122,24 @@ def test_wrong_use_and_wrong_input(tiny: Path, tmp_path: Path) -> None:
         "text 1 has",
         "the model takes 64",
     )
+
+
+def test_what_was_there_is_kept_until_the_work_is_done(tiny: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.write_text("der Hund\n", encoding="utf-8")
+    refused(knnmt("translate", "-m", tiny, kept, "-o", kept), 2, "is the input")
+    refused(knnmt("translate", "-m", tmp_path / "none", "-o", kept, text="a\n"), 2, "no model at")
+    refused(knnmt("translate", "-m", tiny, "-o", kept, text=b"\xff\n"), 1, "line 1")
+    assert kept.read_text(encoding="utf-8") == "der Hund\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_brackets_in_names_are_no_markup(tmp_path: Path) -> None:
+    odd = tmp_path / "h[red]y[.en"
+    odd.write_text("the dog\n")
+    done = knnmt("evaluate", odd, odd)
+    assert done.returncode == 0, done.stderr
+    assert "h[red]y[.en" in done.stdout
 
 
 def test_unknown_options_are_wrong_use() -> None:
@@ -157,7 +175,7 @@ def test_stats(tmp_path: Path, tiny: Path) -> None:
     cleaned = knnmt("stats", tmp_path / "x.tsv", "--langs", "de-en", "--clean")
     assert "kept 2 of 3 segments; dropped 1 empty" in cleaned.stdout
     by_model = json.loads(knnmt("stats", tmp_path / "x.tsv", "-l", "de-en", "-m", tiny, "--json").stdout)
-    assert by_model["tokens"] > 4
+    assert by_model["tokens"] == 4  # each word is a piece, and `</s>` is not counted
     refused(knnmt("stats", tmp_path / "none.tmx", "--langs", "de-en"), 2, "none.tmx")
     (tmp_path / "bad.tmx").write_text("<tmx><body><tu>", encoding="utf-8")
     refused(knnmt("stats", tmp_path / "bad.tmx", "--langs", "de-en"), 1, "bad.tmx")
@@ -181,6 +199,10 @@ def test_align(tmp_path: Path, tiny: Path) -> None:
     assert len((tmp_path / "a").read_text().splitlines()) == 120
     both = ("--load", tmp_path / "parameters", "--save", tmp_path / "p")
     refused(knnmt("align", *common, "-o", tmp_path / "c", *both), 2, "give one of them")
+    (tmp_path / "empty.tsv").write_text("")
+    refused(
+        knnmt("align", tmp_path / "empty.tsv", "-l", "de-en", "-m", tiny, "-o", tmp_path / "c"), 2, "nothing to align"
+    )
     (tmp_path / "broken").write_bytes(b"nonsense")
     refused(knnmt("align", *common, "-o", tmp_path / "c", "--load", tmp_path / "broken"), 1, "broken")
-    refused(knnmt("align", *common, "-o", tmp_path / "no" / "c"), 2, "there is no folder")
+    refused(knnmt("align", *common, "-o", tmp_path / "no" / "c"), 2, "no folder")

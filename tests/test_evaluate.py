@@ -47,6 +47,8 @@ def test_a_worse_system_is_found_and_a_tie_is_not() -> None:
     assert p["bad"]["BLEU"] < 0.01
     assert p["alike"]["BLEU"] is not None
     assert p["alike"]["BLEU"] > 0.05
+    same = evaluate({"one": systems["good"], "copy": systems["good"]}, references, resamples=50)
+    assert [s.p for s in same["copy"]] == [1.0, 1.0, 1.0]
     assert "bs:200" in scores["bad"][0].signature
 
 

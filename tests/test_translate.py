@@ -53,6 +53,11 @@ def test_a_stream_reads_no_further_than_its_window(translator: Translator) -> No
     assert len(read) == 3
 
 
+def test_half_a_character_is_refused(translator: Translator) -> None:
+    with pytest.raises(DataError, match="text 2 holds half a character"):
+        translator.translate(["Haus", "a\ud800b"])
+
+
 def test_no_text_at_all(translator: Translator) -> None:
     assert translator.translate([]) == []
     assert list(translator.stream(iter(()))) == []
@@ -115,7 +120,15 @@ def test_split_prefers_the_ends_of_sentences() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"beam": 0}, {"beam": 2, "n_best": 3}, {"batch_size": 0}, {"long": "drop"}, {"beams": 3}]
+    "wrong",
+    [
+        {"beam": 0},
+        {"beam": 2, "n_best": 3},
+        {"batch_size": 0},
+        {"long": "drop"},
+        {"beams": 3},
+        {"length_penalty": float("nan")},
+    ],
 )
 def test_settings_that_make_no_sense(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):

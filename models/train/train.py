@@ -4,10 +4,11 @@
 
 `--data` are files of `source<TAB>target` lines (plain, .gz or .xz). What comes out is a folder in the Marian layout
 that `MarianMTModel.from_pretrained` and `knnmt` load. The stages leave their results in `--work` and are skipped
-when those are there, and training goes on from its last checkpoint: the same command resumes a stopped run.
+when those are there, and training goes on from its last checkpoint: the same command resumes a stopped run. Other
+options or text want another `--work`.
 
     prepare  clean the text, train a joint SentencePiece model, encode the text with noise (prepare.py, noise.py)
-    train    AdamW and Muon, bf16, label smoothing, warm-up and linear decay over a budget of time
+    train    AdamW and Muon, bf16, label smoothing, warm-up, linear decay over most of a budget of time
     export   average the last checkpoints, write fp16 safetensors, the tokenizer and the configuration
     evaluate translate a test set with knnmt and score it (with --test)
 
@@ -129,13 +130,13 @@ class Muon(torch.optim.Optimizer):
 def orthogonal(matrices: Tensor) -> Tensor:
     """UVᵀ of each matrix, nearly: five Newton-Schulz steps in bf16. matrices: (n, a, b)."""
     x = matrices.bfloat16()
-    if wide := x.size(1) > x.size(2):
+    if tall := x.size(1) > x.size(2):
         x = x.mT
     x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
     for _ in range(5):
         gram = x @ x.mT
         x = 3.4445 * x + (2.0315 * gram @ gram - 4.7750 * gram) @ x
-    return x.mT if wide else x
+    return x.mT if tall else x
 
 
 def loss_of(hidden: Tensor, embedding: Tensor, target: Tensor, pad: int, smoothing: float) -> Tensor:
@@ -313,7 +314,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--warmup", type=int, default=500)
     parser.add_argument("--versions", type=int, default=4, help="noisy versions of the text, used in turn")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.vocabulary > 32_767:
+        parser.error("ids are kept in 16 bits: a vocabulary has at most 32,767 pieces")
+    return options
 
 
 def main() -> None:

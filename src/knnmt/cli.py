@@ -111,6 +111,7 @@ def translate(
     long: Annotated[
         Literal["split", "refuse"], typer.Option(help="Cut lines that are too long for the model, or refuse them.")
     ] = "split",
+    window: Annotated[int, typer.Option(min=1, help="Most lines read ahead; 1 answers each line at once.")] = 1024,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     threads: ThreadsOption = None,
@@ -121,12 +122,13 @@ def translate(
         beam=beam, n_best=n_best, length_penalty=length_penalty, max_length=max_length, batch_size=batch_size, long=long
     )
     with contextlib.ExitStack() as stack:
-        source, out = stack.enter_context(_reading(input)), stack.enter_context(_writing(output))
+        source, out = stack.enter_context(_reading(input)), stack.enter_context(_writing(output, input))
         translator = _translator(model, langs, device, dtype, threads)
         typing = input is None and source.isatty()
+        window = 1 if typing else window
         texts = _lines(source, str(input or "standard input"))
         bar = stack.enter_context(_bar("translating", _count_lines(source), quiet=typing))
-        found_all = translator.stream(texts, settings, window=1 if typing else 1024, progress=bar)
+        found_all = translator.stream(texts, settings, window=window, progress=bar)
         for number, found in enumerate(found_all, start=1):
             ranked = (found, *found.alternatives)
             if as_json:
@@ -136,8 +138,7 @@ def translate(
                 out.writelines(f"{number} ||| {t.text} ||| {t.score:.5f}\n" for t in ranked)
             else:
                 out.write(found.text + "\n")
-            if typing:
-                out.flush()
+            out.flush()
 
 
 @app.command()
@@ -189,8 +190,7 @@ def stats(
     segments = corpora.read_all(corpus, languages)
     tokenize: Any = str.split
     if model is not None:
-        tokenizer = _translator(model, langs, "cpu", "float32", None).model.tokenizer
-        tokenize = lambda text: tokenizer.encode_source([text])[0]  # noqa: E731
+        tokenize = _translator(model, langs, "cpu", "float32", None).model.tokenizer.tokenize
     report = corpora.CleanReport()
     if clean:
         length = (lambda text: len(tokenize(text))) if model is not None else corpora.count_words
@@ -235,24 +235,23 @@ def align(
 
     if load is not None and save is not None:
         raise UsageError("--load uses saved parameters and --save writes new ones: give one of them")
-    for path in filter(None, (output, save)):
-        if not path.parent.is_dir():
-            raise UsageError(f"cannot write {path}: there is no folder {path.parent}")
+    if save is not None and not save.parent.is_dir():
+        raise UsageError(f"cannot write {save}: no folder {save.parent}")
     aligner = aligning.Aligner.load(load) if load is not None else None
     segments = corpora.read_all(corpus, corpora.Languages.parse(langs))
-    bitext = aligning.Bitext.from_pairs(_ids(_watched(segments, "reading"), model, langs))
-    if aligner is None:
-        aligner = aligning.train(bitext)
-    links = aligning.symmetrise(bitext, *aligner.best(bitext))
-    linked = links.linked
-    aligning.write_pharaoh(aligning.cover(links, bitext) if cover else links, output)
+    with _writing(output, *corpus) as out:
+        bitext = aligning.Bitext.from_pairs(_ids(_watched(segments, "reading"), model, langs))
+        if not len(bitext):
+            raise UsageError("there is nothing to align: the corpus has no segments")
+        aligner = aligner or aligning.train(bitext)
+        links = aligning.symmetrise(bitext, *aligner.best(bitext))
+        out.writelines(aligning.pharaoh_lines(aligning.cover(links, bitext) if cover else links))
     if save is not None:
         aligner.save(save)
     tokens = int(bitext.target_offsets[-1])
-    if as_json:
-        typer.echo(json.dumps({"segments": len(bitext), "target_tokens": tokens, "aligned_target_tokens": linked}))
-        return
-    typer.echo(f"{len(bitext):,} segments; {linked / max(1, tokens):.1%} of {tokens:,} target tokens aligned", err=True)
+    report = {"segments": len(bitext), "target_tokens": tokens, "aligned_target_tokens": links.linked}
+    share = f"{len(bitext):,} segments; {links.linked / tokens:.1%} of {tokens:,} target tokens aligned"
+    typer.echo(json.dumps(report) if as_json else share, err=not as_json or str(output) == "-")
 
 
 @app.command()
@@ -267,7 +266,8 @@ def demo(
     from knnmt import demo as text
     from knnmt.evaluate import bleu
 
-    held_out = text.catalogs().held_out
+    catalogs = text.catalogs()
+    held_out = catalogs.held_out
     translator = _translator(model, None, "auto", "auto", threads)
     began = time.perf_counter()
     with _bar("translating", len(held_out)) as bar:
@@ -287,7 +287,8 @@ def demo(
     for segment, translation in short[:10]:
         table.add_row(segment.source, segment.target, translation.text)
     _show(table)
-    typer.echo(f"{len(held_out)} held-out strings of the catalogs of {', '.join(text.PACKAGES)}, in {seconds:.1f} s")
+    whole = len(held_out) + len(catalogs.memory)
+    typer.echo(f"{len(held_out)} of the {whole:,} strings of {', '.join(text.PACKAGES)}, in {seconds:.1f} s")
     typer.echo(f"base MT: BLEU {score.value:.1f} ({score.signature})")
 
 
@@ -361,13 +362,14 @@ def _watched(items: Iterable[Any], label: str) -> Iterator[Any]:
 
 
 def _count_lines(source: IO[bytes]) -> int | None:
-    """How many lines are to come, where that can be told without reading what cannot be read again."""
-    if not source.seekable():
+    """How many lines are to come, where somebody watches and it can be told without using them up."""
+    if not (sys.stderr.isatty() and source.seekable()):
         return None
-    start = source.tell()
-    lines = sum(block.count(b"\n") for block in iter(lambda: source.read(1 << 20), b""))
+    start, lines, last = source.tell(), 0, b"\n"
+    while block := source.read(1 << 20):
+        lines, last = lines + block.count(b"\n"), block[-1:]
     source.seek(start)
-    return lines
+    return lines + (last != b"\n")
 
 
 @contextlib.contextmanager
@@ -385,19 +387,32 @@ def _reading(path: Path | None) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def _writing(path: Path | None) -> Iterator[IO[str]]:
-    """A file, or standard output, in UTF-8 whatever the locale."""
+def _writing(path: Path | None, *inputs: Path | None) -> Iterator[IO[str]]:
+    """A file, or standard output, in UTF-8 whatever the locale.
+
+    A file is written beside its place and moved there when all went well; what was there before stays until then.
+    """
     if path is None or str(path) == "-":
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
         yield sys.stdout
         sys.stdout.flush()
         return
+    if path.is_dir() or not path.parent.is_dir():
+        raise UsageError(f"cannot write {path}: " + ("it is a folder" if path.is_dir() else f"no folder {path.parent}"))
+    if any(given is not None and given.exists() and path.exists() and path.samefile(given) for given in inputs):
+        raise UsageError(f"{path} is the input: name another file to write to")
+    part = path.with_name(path.name + ".part")
     try:
-        out = path.open("w", encoding="utf-8", newline="\n")
+        out = part.open("w", encoding="utf-8", newline="\n")
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from error
-    with out:
-        yield out
+        raise UsageError(f"cannot write {part}: {error.strerror}") from error
+    try:
+        with out:
+            yield out
+        part.replace(path)
+    finally:
+        if part.exists() and not part.stat().st_size:
+            part.unlink()  # a failure leaves what was written so far, if there is any
 
 
 def _lines(source: IO[bytes], name: str) -> Iterator[str]:
@@ -429,7 +444,7 @@ def _table(*heads: str) -> "Table":
 def _show(table: "Table") -> None:
     from rich.console import Console
 
-    Console().print(table)
+    Console(markup=False, highlight=False).print(table)  # names and texts may hold brackets
 
 
 def _fail(message: str, code: int) -> NoReturn:

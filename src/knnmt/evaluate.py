@@ -65,11 +65,12 @@ def _compare(systems: Mapping[str, Sequence[str]], references: Sequence[str], re
         name: metric(references=[list(references)]) for name, metric in (("BLEU", BLEU), ("chrF2", CHRF), ("TER", TER))
     }
     signatures, results = PairedTest(named, metrics, references=None, test_type="bs", n_samples=resamples)()
-    columns = {name: column for name, column in results.items() if name != "System"}
-    return {
-        system: [
-            Score(name, float(r.score), signatures[name].format(), float(r.mean), float(r.ci), r.p_value)
-            for name, r in ((name, column[row]) for name, column in columns.items())
-        ]
-        for row, system in enumerate(systems)
-    }
+    scores: dict[str, list[Score]] = {system: [] for system in systems}
+    for name, column in results.items():
+        if name != "System":
+            for system, r in zip(systems, column, strict=True):
+                # its test takes systems without any difference for different
+                p = 1.0 if r.p_value is not None and r.score == column[0].score else r.p_value
+                signature = signatures[name].format()
+                scores[system].append(Score(name, float(r.score), signature, float(r.mean), float(r.ci), p))
+    return scores

@@ -15,6 +15,7 @@ from knnmt.errors import DataError
 from knnmt.model.checkpoint import EMBEDDED, Model, load
 from knnmt.model.represent import padded
 
+FIRST_WINDOW = 64  # texts of a stream that are translated first, so that something comes out soon
 # where a text that is too long may be cut, best places first
 CUTS = (re.compile(r"(?<=[.!?…:;])\s+"), re.compile(r"(?<=[,)])\s+"), re.compile(r"\s+"))
 
@@ -27,7 +28,11 @@ class TranslateSettings(BaseModel):
     beam: int = Field(default=5, ge=1, le=64, description="beams; 1 is greedy search")
     n_best: int = Field(default=1, ge=1, description="translations of each text, at most as many as beams")
     length_penalty: float | None = Field(
-        default=None, description="scores are divided by length to this power; default: the model's"
+        default=None,
+        ge=-10,
+        le=10,
+        allow_inf_nan=False,
+        description="scores are divided by length to this power; default: the model's",
     )
     max_length: int | None = Field(
         default=None, ge=2, description="most tokens of a translation; default: by the source's length"
@@ -40,13 +45,16 @@ class TranslateSettings(BaseModel):
     @model_validator(mode="after")
     def _fits(self) -> "TranslateSettings":
         if self.n_best > self.beam:
-            raise ValueError(f"n_best={self.n_best} needs at least as many beams, and beam={self.beam}")
+            raise ValueError(f"{self.n_best} translations of a text need as many beams, and there are {self.beam}")
         return self
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A translated text; `score` is its log-probability a token, and alternatives are other translations of it."""
+    """A translated text; alternatives are other translations of the same.
+
+    `score` is its log-probability over length^penalty: with the usual penalty of 1, the mean of its tokens.
+    """
 
     text: str
     score: float
@@ -89,8 +97,10 @@ class Translator:
         `progress` is called with the number of texts that were translated since it was called before.
         """
         settings = settings or TranslateSettings()
-        for first, some in enumerate(_batched(texts, window)):
-            yield from self._window(list(some), first * window, settings, progress)
+        first, size, iterator = 0, min(window, FIRST_WINDOW), iter(texts)
+        while some := list(itertools.islice(iterator, size)):
+            yield from self._window(some, first, settings, progress)
+            first, size = first + len(some), min(window, 4 * size)
 
     def _window(
         self, texts: list[str], first: int, settings: TranslateSettings, progress: Callable[[int], None] | None = None
@@ -98,7 +108,7 @@ class Translator:
         """Translate the texts that begin at number `first` of the input."""
         pieces: list[list[int]] = []
         owners: list[list[int]] = []  # the pieces of each text
-        texts = [" ".join(text.split()) for text in texts]
+        texts = [" ".join(_checked(text, first + number).split()) for number, text in enumerate(texts, start=1)]
         for number, (text, ids) in enumerate(zip(texts, self.model.tokenizer.encode_source(texts), strict=True)):
             parts = [ids] if text else []
             if len(ids) > self.model.max_source and parts:
@@ -182,8 +192,10 @@ def split(text: str, count: Callable[[str], int], limit: int, level: int = 0) ->
     return pieces
 
 
-def _batched(items: Iterable[str], size: int) -> Iterator[tuple[str, ...]]:
-    """`itertools.batched`, which Python 3.11 lacks."""
-    iterator = iter(items)
-    while some := tuple(itertools.islice(iterator, size)):
-        yield some
+def _checked(text: str, number: int) -> str:
+    """The text, if it is one: half of a surrogate pair is no character and cannot be encoded."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"text {number} holds half a character (a lone surrogate) at position {error.start}") from None
+    return text

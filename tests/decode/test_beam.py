@@ -90,6 +90,12 @@ def test_each_sentence_has_its_own_limit(hf: Any, ragged: Ragged) -> None:
         assert len(found[row][0].tokens) <= limit
 
 
+def test_a_limit_leaves_room_for_the_prefix(tiny: Any, ragged: Ragged) -> None:
+    found = translate(tiny("mbart"), ragged, limit=1, beams=3, n_best=3, length_penalty=2.0)
+    assert all(sentence[0].tokens == (7, 2) for sentence in found)
+    assert all(len(sentence) == 1 for sentence in found)  # beams that never ran are no hypotheses
+
+
 class Recorder:
     """A lookup that changes nothing and remembers the states of the one beam of each sentence."""
 

@@ -58,6 +58,23 @@ def test_fsmt_target_ids_are_of_the_target_vocabulary(model_folder: Folder) -> N
     assert tokenizer.decode(target) == "dog"
 
 
+@pytest.mark.parametrize("family", ["marian", "m2m_100", "nllb", "mbart", "fsmt"])
+def test_control_tokens_in_a_text_are_text(model_folder: Folder, family: str) -> None:
+    """`</s>` is the end of an HTML tag as well: it must not end a sentence."""
+    model = load(model_folder(family), langs="de-en")
+    (plain,), (odd,) = (model.tokenizer.encode_source([text]) for text in ("Haus Hund", "Haus </s> <pad> Hund"))
+    assert odd.count(model.special.end) == plain.count(model.special.end)
+    assert model.special.pad not in odd
+    (target,) = model.tokenizer.encode_target(["dog </s> <pad> cat"])
+    assert not {model.special.end, model.special.pad} & set(target)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_runs_on_a_cpu(model_folder: Folder, dtype: str) -> None:
+    found = Translator(load(model_folder("marian"), device="cpu", dtype=dtype)).translate(["der Hund"])
+    assert found[0].tokens
+
+
 def test_packing_changes_the_layout_not_the_numbers(model_folder: Folder) -> None:
     packed = load(model_folder("marian")).transformer
     hf = transformers.AutoModelForSeq2SeqLM.from_pretrained(model_folder("marian"), dtype=torch.float32)
@@ -156,7 +173,12 @@ def test_an_activation_nobody_knows(model_folder: Folder, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("option", "message"), [({"device": "gpu"}, "unknown device"), ({"dtype": "int3"}, "unknown number type")]
+    ("option", "message"),
+    [
+        ({"device": "gpu"}, "unknown device"),
+        ({"device": "meta"}, "does not run on"),
+        ({"dtype": "int3"}, "unknown number type"),
+    ],
 )
 def test_settings_that_make_no_sense(model_folder: Folder, option: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):

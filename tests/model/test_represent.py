@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from knnmt.errors import DataError
 from knnmt.model.checkpoint import Model, load
 from knnmt.model.represent import batches, represent
 
@@ -67,6 +68,11 @@ def test_the_vocabulary_is_never_projected(model: Model, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(type(model.transformer), "logits", projected)
     assert sum(len(batch.rows) for batch in represent(model, encoded(model))) == len(PAIRS)
+
+
+def test_a_pair_that_is_too_long_is_refused(model: Model) -> None:
+    with pytest.raises(DataError, match="pair 2 has 100 source and 1 target tokens, and the model has 6"):
+        next(represent(model, [([5, 2], [6]), ([5] * 100, [6])]))
 
 
 def test_batches_hold_similar_lengths_and_no_more_than_asked() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from knnmt.align.bitext import Bitext, Links
 from knnmt.align.links import cover, symmetrise
-from knnmt.align.pharaoh import read_pharaoh, write_pharaoh
+from knnmt.align.pharaoh import pharaoh_lines, read_pharaoh, write_pharaoh
 
 if TYPE_CHECKING:
     from knnmt.align.fastalign import Aligner, AlignSettings, train
@@ -20,6 +20,7 @@ __all__ = [
     "Bitext",
     "Links",
     "cover",
+    "pharaoh_lines",
     "read_pharaoh",
     "symmetrise",
     "train",

@@ -2,6 +2,7 @@
 
 import re
 from array import array
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -49,5 +50,10 @@ def read_pharaoh(path: str | Path, bitext: Bitext) -> Links:
 def write_pharaoh(links: Links, path: str | Path) -> None:
     """Write links, one line a segment."""
     with Path(path).open("w", encoding="ascii", newline="\n") as file:
-        for index in range(len(links)):
-            file.write(" ".join(f"{i}-{j}" for i, j in links.segment(index)) + "\n")
+        file.writelines(pharaoh_lines(links))
+
+
+def pharaoh_lines(links: Links) -> Iterator[str]:
+    """Give the lines of a Pharaoh file, one a segment."""
+    for index in range(len(links)):
+        yield " ".join(f"{i}-{j}" for i, j in links.segment(index)) + "\n"

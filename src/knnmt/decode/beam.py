@@ -82,7 +82,8 @@ def search(
     results: list[list[Hypothesis]] = [[] for _ in range(batch)]
     cache = Cache(model, source, beams)
     here = np.arange(batch)  # which sentence each row is
-    limit = np.asarray(limits)
+    # a limit leaves room for the prefix and an end, and ends where the model's positions do
+    limit = np.clip(limits, len(special.prefix) + 1, model.architecture.max_positions)
     longest = int(limit.max())
     history = torch.zeros(2, batch, longest, beams, dtype=torch.int64, device=device)  # tokens and parents
 
@@ -117,7 +118,7 @@ def search(
             if closing is not None:
                 ended |= closing[:, None]
 
-            counted = ended[:, :beams] & ~done[:, None]
+            counted = ended[:, :beams] & ~done[:, None] & (scores[:, :beams] > NEVER / 2)
             score = torch.where(counted, scores[:, :beams] / (step + 1) ** length_penalty, NEVER)
             ends = torch.full_like(parents[:, :beams], step)
             finished = finished.merged(_Finished(score, ends, parents[:, :beams], candidates[:, :beams]))

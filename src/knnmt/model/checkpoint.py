@@ -269,7 +269,9 @@ def _locate(name: str) -> tuple[str, bool]:
         )
     from huggingface_hub import constants, try_to_load_from_cache
 
-    cached = isinstance(try_to_load_from_cache(name, "config.json"), str)
+    weights = [stem + end for stem in ("model.safetensors", "pytorch_model.bin") for end in ("", ".index.json")]
+    config, *parts = (isinstance(try_to_load_from_cache(name, file), str) for file in ("config.json", *weights))
+    cached = config and any(parts)  # a download that broke off is taken up again
     if not cached and (constants.HF_HUB_OFFLINE or not _reachable(constants.ENDPOINT)):
         raise ModelError(
             f"{name} is no folder here, not among the downloaded models, and the hub cannot be reached: give a "
@@ -304,8 +306,10 @@ def _device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise UsageError(f"unknown device {name!r}: use auto, cpu, cuda or cuda:N") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError("no CUDA device is available here: use --device cpu")
+    if device.type not in ("cpu", "cuda"):
+        raise UsageError(f"knnmt does not run on {name!r}: use auto, cpu, cuda or cuda:N")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UsageError(f"no CUDA device {name!r} is available here: use --device cpu")
     return device
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from knnmt.errors import DataError
 from knnmt.model.checkpoint import Model
 from knnmt.model.transformer import KeyKind
 
@@ -17,7 +18,7 @@ class Represented:
 
     rows: list[int]  # which of the given pairs these are
     source: Tensor  # (sum of source lengths, d)
-    target: Tensor  # (sum of target lengths + 1, d): a state for each token and for the end
+    target: Tensor  # (sum of (target length + 1), d): a state for each token and for the end
 
 
 @torch.inference_mode()
@@ -33,6 +34,11 @@ def represent(
     State j of a target is the one that predicts its token j; the vocabulary projection is never computed.
     """
     special, network = model.special, model.transformer
+    room = network.architecture.max_positions
+    for row, (source_ids, target_ids) in enumerate(pairs):
+        if max(len(source_ids), len(special.prefix) + len(target_ids) + 1) > room:
+            sizes = f"{len(source_ids)} source and {len(target_ids)} target tokens"
+            raise DataError(f"pair {row + 1} has {sizes}, and the model has {room} positions: shorten or drop it")
     for rows in batches([max(len(s), len(t) + 1) for s, t in pairs], batch_tokens):
         source, mask = padded([pairs[row][0] for row in rows], special.pad, model.device)
         head = [special.start, *special.prefix]

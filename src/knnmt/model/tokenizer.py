@@ -3,11 +3,13 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from knnmt.errors import UsageError
 
 TAG = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]+")  # de_DE of mBART, deu_Latn of NLLB
+PLAIN = {"verbose": False, "split_special_tokens": True}  # `</s>` in a text is text, such as the end of an HTML tag
 THREE_LETTERS = {
     "ar": "arb", "bg": "bul", "cs": "ces", "da": "dan", "de": "deu", "el": "ell", "en": "eng", "es": "spa", "et": "est",
     "fi": "fin", "fr": "fra", "he": "heb", "hi": "hin", "hr": "hrv", "hu": "hun", "id": "ind", "it": "ita", "ja": "jpn",
@@ -48,7 +50,7 @@ class Tokenizer:
         """Ids as the encoder expects them, tags and `</s>` included."""
         if not texts:
             return []
-        ids: list[list[int]] = self._hf([self._tag + text for text in texts], verbose=False)["input_ids"]
+        ids: list[list[int]] = self._hf([self._tag + self._plain(text) for text in texts], **PLAIN)["input_ids"]
         return ids
 
     def encode_target(self, texts: Sequence[str]) -> list[list[int]]:
@@ -57,7 +59,7 @@ class Tokenizer:
             return []
         if type(self._hf).__name__ == "FSMTTokenizer":
             return [self._fsmt_target(text) for text in texts]
-        encoded = self._hf(text_target=list(texts), add_special_tokens=False, verbose=False)
+        encoded = self._hf(text_target=[self._plain(text) for text in texts], add_special_tokens=False, **PLAIN)
         ids: list[list[int]] = encoded["input_ids"]
         return ids
 
@@ -65,20 +67,40 @@ class Tokenizer:
         """FSMT's tokenizer knows the source side only: take the target's rules and its vocabulary by hand."""
         source, self._hf.src_lang = self._hf.src_lang, self._hf.tgt_lang
         try:
-            pieces = self._hf.tokenize(text)
+            pieces = self._hf.tokenize(text, split_special_tokens=True)
         finally:
             self._hf.src_lang = source
-        vocabulary = {piece: number for number, piece in self._hf.decoder.items()}
-        return [vocabulary.get(piece, vocabulary[self._hf.unk_token]) for piece in pieces]
+        unknown = self._fsmt_vocabulary[self._hf.unk_token]
+        return [self._fsmt_vocabulary.get(piece, unknown) for piece in pieces]
+
+    @cached_property
+    def _fsmt_vocabulary(self) -> dict[str, int]:
+        return {piece: number for number, piece in self._hf.decoder.items()}
+
+    def _plain(self, text: str) -> str:
+        """The text with a space in whatever would be taken for a control token all the same."""
+        for token in self._stubborn:
+            text = text.replace(token, f"{token[0]} {token[1:]}")
+        return text
+
+    @cached_property
+    def _stubborn(self) -> list[str]:
+        """Control tokens that are pieces of the vocabulary too, as in mBART's."""
+        found = []
+        for token in self._hf.all_special_tokens:
+            ids = self._hf(token, add_special_tokens=False, **PLAIN)["input_ids"]
+            if self._hf.convert_tokens_to_ids(token) in ids and len(token) > 1:
+                found.append(token)
+        return found
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of target ids, special tokens left out."""
+        """The text of target ids on one line: special tokens and bytes that make no character are left out."""
         text: str = self._hf.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return text.strip()
+        return " ".join(text.replace("\ufffd", "").split())
 
-    def tokens(self, ids: Sequence[int]) -> list[str]:
-        """Each id as the vocabulary writes it."""
-        pieces: list[str] = self._hf.convert_ids_to_tokens(list(ids))
+    def tokenize(self, text: str) -> list[str]:
+        """The pieces of a source text as the vocabulary writes them, without tags and `</s>`."""
+        pieces: list[str] = self._hf.tokenize(text, split_special_tokens=True)
         return pieces
 
     @property

@@ -47,7 +47,7 @@ class Architecture:
 
 
 class States(NamedTuple):
-    """What a decoder knows at a position; either may serve as a key (METHOD: `ffn_input`, `output`)."""
+    """What a decoder knows at a position; either may serve as the key of a datastore."""
 
     ffn_input: Tensor
     output: Tensor
@@ -106,7 +106,8 @@ class Linear(nn.Module):
 
     def pack(self) -> None:
         """Replace the weight by oneDNN's layout of it, where torch was built with oneDNN."""
-        if torch.backends.mkldnn.is_available() and self.packed is None:
+        known = self.weight.dtype in (torch.float32, torch.bfloat16)
+        if known and torch.backends.mkldnn.is_available() and self.packed is None:
             self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), None)
             self.weight = nn.Parameter(self.weight.new_empty(0), requires_grad=False)
 
@@ -254,7 +255,7 @@ class Stack(nn.Module):
 
 
 class Transformer(nn.Module):
-    """The model: `encode` once, then `decode` one position a step, or all at once with the target known."""
+    """The model: `encode` once, then `step` by step, or `force` all positions of a target that is known."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
