@@ -8,19 +8,18 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
-from knnmt.errors import DataError, KnnmtError, UsageError
+from knnmt import terminal
+from knnmt.errors import KnnmtError, UsageError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from knnmt.corpus import Segment
     from knnmt.translate import TranslateSettings, Translator
 
@@ -122,12 +121,12 @@ def translate(
         beam=beam, n_best=n_best, length_penalty=length_penalty, max_length=max_length, batch_size=batch_size, long=long
     )
     with contextlib.ExitStack() as stack:
-        source, out = stack.enter_context(_reading(input)), stack.enter_context(_writing(output, input))
+        source, out = stack.enter_context(terminal.reading(input)), stack.enter_context(terminal.writing(output, input))
         translator = _translator(model, langs, device, dtype, threads)
         typing = input is None and source.isatty()
         window = 1 if typing else window
-        texts = _lines(source, str(input or "standard input"))
-        bar = stack.enter_context(_bar("translating", _count_lines(source), quiet=typing))
+        texts = terminal.lines_of(source, str(input or "standard input"))
+        bar = stack.enter_context(terminal.bar("translating", terminal.count_lines(source), quiet=typing))
         found_all = translator.stream(texts, settings, window=window, progress=bar)
         for number, found in enumerate(found_all, start=1):
             ranked = (found, *found.alternatives)
@@ -153,8 +152,8 @@ def evaluate(
     """Score translations: BLEU, chrF2 and TER with signatures; several systems by paired bootstrap."""
     from knnmt.evaluate import evaluate as score
 
-    references = _read_lines(reference)
-    named = {str(path): _read_lines(path) for path in systems}
+    references = terminal.read_lines(reference)
+    named = {str(path): terminal.read_lines(path) for path in systems}
     if len(named) < len(systems):
         raise UsageError("the same file is named twice: give each system once")
     scores = score(named, references)
@@ -162,13 +161,13 @@ def evaluate(
         typer.echo(json.dumps({name: [asdict(s) for s in found] for name, found in scores.items()}, indent=2))
         return
     metrics = next(iter(scores.values()))
-    table = _table("system", *(s.metric for s in metrics))
+    table = terminal.table("system", *(s.metric for s in metrics))
     for name, found in scores.items():
         cells = [f"{s.value:.2f}" + (f" ±{s.interval:.2f}" if s.interval is not None else "") for s in found]
         table.add_row(
             name, *(cell + (f" p={s.p:.3f}" if s.p is not None else "") for cell, s in zip(cells, found, strict=True))
         )
-    _show(table)
+    terminal.show(table)
     for found_score in metrics:
         typer.echo(f"{found_score.metric}: {found_score.signature}")
 
@@ -195,12 +194,12 @@ def stats(
     if clean:
         length = (lambda text: len(tokenize(text))) if model is not None else corpora.count_words
         segments = corpora.clean(segments, languages, length=length, report=report)
-    found = corpora.statistics(_watched(segments, "reading"), tokenize)
+    found = corpora.statistics(terminal.watched(segments, "reading"), tokenize)
     if as_json:
         dropped = {"dropped": {reason.value: count for reason, count in report.dropped.items()}} if clean else {}
         typer.echo(json.dumps(asdict(found) | dropped, indent=2))
         return
-    table = _table("", ", ".join(path.name for path in corpus))
+    table = terminal.table("", ", ".join(path.name for path in corpus))
     for label, value in (
         ("sentence pairs", f"{found.pairs:,}"),
         ("longest source segment", f"{found.longest:,}"),
@@ -211,7 +210,7 @@ def stats(
         ("mean type frequency", f"{found.mean_frequency:.1f}"),
     ):
         table.add_row(label, value)
-    _show(table)
+    terminal.show(table)
     if clean:
         typer.echo(str(report))
 
@@ -239,8 +238,8 @@ def align(
         raise UsageError(f"cannot write {save}: no folder {save.parent}")
     aligner = aligning.Aligner.load(load) if load is not None else None
     segments = corpora.read_all(corpus, corpora.Languages.parse(langs))
-    with _writing(output, *corpus) as out:
-        bitext = aligning.Bitext.from_pairs(_ids(_watched(segments, "reading"), model, langs))
+    with terminal.writing(output, *corpus) as out:
+        bitext = aligning.Bitext.from_pairs(_ids(terminal.watched(segments, "reading"), model, langs))
         if not len(bitext):
             raise UsageError("there is nothing to align: the corpus has no segments")
         aligner = aligner or aligning.train(bitext)
@@ -270,7 +269,7 @@ def demo(
     held_out = catalogs.held_out
     translator = _translator(model, None, "auto", "auto", threads)
     began = time.perf_counter()
-    with _bar("translating", len(held_out)) as bar:
+    with terminal.bar("translating", len(held_out)) as bar:
         found = list(translator.stream([s.source for s in held_out], progress=bar))
     seconds = time.perf_counter() - began
     score = bleu([t.text for t in found], [s.target for s in held_out])
@@ -282,11 +281,11 @@ def demo(
             json.dumps({"base": asdict(score), "seconds": seconds, "segments": examples}, indent=2, ensure_ascii=False)
         )
         return
-    table = _table("German", "English by its translators", "base MT")
+    table = terminal.table("German", "English by its translators", "base MT")
     short = [pair for pair in zip(held_out, found, strict=True) if 15 <= len(pair[0].source) <= 60]
     for segment, translation in short[:10]:
         table.add_row(segment.source, segment.target, translation.text)
-    _show(table)
+    terminal.show(table)
     whole = len(held_out) + len(catalogs.memory)
     typer.echo(f"{len(held_out)} of the {whole:,} strings of {', '.join(text.PACKAGES)}, in {seconds:.1f} s")
     typer.echo(f"base MT: BLEU {score.value:.1f} ({score.signature})")
@@ -326,125 +325,6 @@ def _ids(segments: "Iterable[Segment]", model: str, langs: str) -> "Iterator[tup
         sources = loaded.tokenizer.encode_source([segment.source for segment in some])
         targets = loaded.tokenizer.encode_target([segment.target for segment in some])
         yield from ((s, [*t, loaded.special.end]) for s, t in zip(sources, targets, strict=True))
-
-
-@contextlib.contextmanager
-def _bar(label: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Callable[[int], None] | None]:
-    """A bar on standard error, where that is a terminal: something to call with the work done since the last call."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    from rich import progress
-    from rich.console import Console
-
-    columns = (
-        progress.TextColumn("{task.description}"), progress.BarColumn(), progress.MofNCompleteColumn(),
-        progress.TextColumn("{task.fields[rate]}"), progress.TimeElapsedColumn(), progress.TimeRemainingColumn(),
-    )  # fmt: skip
-    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=total, rate="")
-
-        def advance(done: int) -> None:
-            bar.advance(task, done)
-            speed = bar.tasks[0].finished_speed or bar.tasks[0].speed
-            bar.update(task, rate=f"{speed:,.1f}/s" if speed else "")
-
-        yield advance
-
-
-def _watched(items: Iterable[Any], label: str) -> Iterator[Any]:
-    """The items, counted by a bar."""
-    with _bar(label) as bar:
-        for number, item in enumerate(items, start=1):
-            if bar is not None and number % 1000 == 0:
-                bar(1000)
-            yield item
-
-
-def _count_lines(source: IO[bytes]) -> int | None:
-    """How many lines are to come, where somebody watches and it can be told without using them up."""
-    if not (sys.stderr.isatty() and source.seekable()):
-        return None
-    start, lines, last = source.tell(), 0, b"\n"
-    while block := source.read(1 << 20):
-        lines, last = lines + block.count(b"\n"), block[-1:]
-    source.seek(start)
-    return lines + (last != b"\n")
-
-
-@contextlib.contextmanager
-def _reading(path: Path | None) -> Iterator[IO[bytes]]:
-    """The bytes of a file, or of standard input."""
-    if path is None or str(path) == "-":
-        yield sys.stdin.buffer
-        return
-    try:
-        source = path.open("rb")
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    with source:
-        yield source
-
-
-@contextlib.contextmanager
-def _writing(path: Path | None, *inputs: Path | None) -> Iterator[IO[str]]:
-    """A file, or standard output, in UTF-8 whatever the locale.
-
-    A file is written beside its place and moved there when all went well; what was there before stays until then.
-    """
-    if path is None or str(path) == "-":
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
-        yield sys.stdout
-        sys.stdout.flush()
-        return
-    if path.is_dir() or not path.parent.is_dir():
-        raise UsageError(f"cannot write {path}: " + ("it is a folder" if path.is_dir() else f"no folder {path.parent}"))
-    if any(given is not None and given.exists() and path.exists() and path.samefile(given) for given in inputs):
-        raise UsageError(f"{path} is the input: name another file to write to")
-    part = path.with_name(path.name + ".part")
-    try:
-        out = part.open("w", encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise UsageError(f"cannot write {part}: {error.strerror}") from error
-    try:
-        with out:
-            yield out
-        part.replace(path)
-    finally:
-        if part.exists() and not part.stat().st_size:
-            part.unlink()  # a failure leaves what was written so far, if there is any
-
-
-def _lines(source: IO[bytes], name: str) -> Iterator[str]:
-    """Lines without their ends; a byte that is no UTF-8 is refused with its line."""
-    for number, line in enumerate(source, start=1):
-        try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{name}, line {number}: not UTF-8 ({error.reason}): convert it first, for instance with iconv"
-            ) from error
-
-
-def _read_lines(path: Path) -> list[str]:
-    with _reading(path) as source:
-        return list(_lines(source, str(path)))
-
-
-def _table(*heads: str) -> "Table":
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD)
-    for head in heads:
-        table.add_column(head, overflow="fold")
-    return table
-
-
-def _show(table: "Table") -> None:
-    from rich.console import Console
-
-    Console(markup=False, highlight=False).print(table)  # names and texts may hold brackets
 
 
 def _fail(message: str, code: int) -> NoReturn:

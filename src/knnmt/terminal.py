@@ -1,0 +1,134 @@
+"""What commands share at the terminal: files in and out, progress bars, tables."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from knnmt.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@contextlib.contextmanager
+def reading(path: Path | None) -> Iterator[IO[bytes]]:
+    """The bytes of a file, or of standard input."""
+    if path is None or str(path) == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        source = path.open("rb")
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    with source:
+        yield source
+
+
+@contextlib.contextmanager
+def writing(path: Path | None, *inputs: Path | None) -> Iterator[IO[str]]:
+    """A file, or standard output, in UTF-8 whatever the locale.
+
+    A file is written beside its place and moved there when all went well; what was there before stays until then.
+    """
+    if path is None or str(path) == "-":
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    if path.is_dir() or not path.parent.is_dir():
+        raise UsageError(f"cannot write {path}: " + ("it is a folder" if path.is_dir() else f"no folder {path.parent}"))
+    if any(given is not None and given.exists() and path.exists() and path.samefile(given) for given in inputs):
+        raise UsageError(f"{path} is the input: name another file to write to")
+    part = path.with_name(path.name + ".part")
+    try:
+        out = part.open("w", encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise UsageError(f"cannot write {part}: {error.strerror}") from error
+    try:
+        with out:
+            yield out
+        part.replace(path)
+    finally:
+        if part.exists() and not part.stat().st_size:
+            part.unlink()  # a failure leaves what was written so far, if there is any
+
+
+def lines_of(source: IO[bytes], name: str) -> Iterator[str]:
+    """Lines without their ends; a byte that is no UTF-8 is refused with its line."""
+    for number, line in enumerate(source, start=1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{name}, line {number}: not UTF-8 ({error.reason}): convert it first, for instance with iconv"
+            ) from error
+
+
+def read_lines(path: Path) -> list[str]:
+    """All lines of a file."""
+    with reading(path) as source:
+        return list(lines_of(source, str(path)))
+
+
+@contextlib.contextmanager
+def bar(label: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Callable[[int], None] | None]:
+    """A bar on standard error, where that is a terminal: something to call with the work done since the last call."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich import progress
+    from rich.console import Console
+
+    columns = (
+        progress.TextColumn("{task.description}"), progress.BarColumn(), progress.MofNCompleteColumn(),
+        progress.TextColumn("{task.fields[rate]}"), progress.TimeElapsedColumn(), progress.TimeRemainingColumn(),
+    )  # fmt: skip
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(label, total=total, rate="")
+
+        def advance(done: int) -> None:
+            shown.advance(task, done)
+            speed = shown.tasks[0].finished_speed or shown.tasks[0].speed
+            shown.update(task, rate=f"{speed:,.1f}/s" if speed else "")
+
+        yield advance
+
+
+def watched(items: Iterable[Any], label: str) -> Iterator[Any]:
+    """The items, counted by a bar."""
+    with bar(label) as advance:
+        for number, item in enumerate(items, start=1):
+            if advance is not None and number % 1000 == 0:
+                advance(1000)
+            yield item
+
+
+def count_lines(source: IO[bytes]) -> int | None:
+    """How many lines are to come, where somebody watches and it can be told without using them up."""
+    if not (sys.stderr.isatty() and source.seekable()):
+        return None
+    start, lines, last = source.tell(), 0, b"\n"
+    while block := source.read(1 << 20):
+        lines, last = lines + block.count(b"\n"), block[-1:]
+    source.seek(start)
+    return lines + (last != b"\n")
+
+
+def table(*heads: str) -> "Table":
+    """An empty table with these heads."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(box=box.SIMPLE_HEAD)
+    for head in heads:
+        made.add_column(head, overflow="fold")
+    return made
+
+
+def show(table: "Table") -> None:
+    """Print a table."""
+    from rich.console import Console
+
+    Console(markup=False, highlight=False).print(table)  # names and texts may hold brackets
