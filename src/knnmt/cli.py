@@ -247,9 +247,9 @@ def align(
         out.writelines(aligning.pharaoh_lines(aligning.cover(links, bitext) if cover else links))
     if save is not None:
         aligner.save(save)
-    tokens = int(bitext.target_offsets[-1])
-    report = {"segments": len(bitext), "target_tokens": tokens, "aligned_target_tokens": links.linked}
-    share = f"{len(bitext):,} segments; {links.linked / tokens:.1%} of {tokens:,} target tokens aligned"
+    tokens, linked = int(bitext.target_offsets[-1]), links.linked
+    report = {"segments": len(bitext), "target_tokens": tokens, "aligned_target_tokens": linked}
+    share = f"{len(bitext):,} segments; {linked / tokens:.1%} of {tokens:,} target tokens aligned"
     typer.echo(json.dumps(report) if as_json else share, err=not as_json or str(output) == "-")
 
 

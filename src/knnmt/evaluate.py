@@ -32,19 +32,21 @@ def evaluate(
     if not systems or not references:
         raise UsageError("there is nothing to score: give at least one translation and its references")
     if len(systems) == 1:
-        from sacrebleu.metrics import BLEU, CHRF, TER
-
-        metrics = {"BLEU": BLEU(), "chrF2": CHRF(), "TER": TER()}
-        (name,) = systems
-        return {name: [_score(metric, measure, systems[name], references) for metric, measure in metrics.items()]}
+        ((name, hypotheses),) = systems.items()
+        return {name: [_score(metric, kind(), hypotheses, references) for metric, kind in _metrics().items()]}
     return _compare(systems, references, resamples)
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     """BLEU alone."""
-    from sacrebleu.metrics import BLEU
+    return _score("BLEU", _metrics()["BLEU"](), hypotheses, references)
 
-    return _score("BLEU", BLEU(), hypotheses, references)
+
+def _metrics() -> dict[str, Any]:
+    """The classes of sacreBLEU that are used, by the names it gives them."""
+    from sacrebleu.metrics import BLEU, CHRF, TER
+
+    return {"BLEU": BLEU, "chrF2": CHRF, "TER": TER}
 
 
 def _score(name: str, metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
@@ -56,14 +58,11 @@ def _compare(systems: Mapping[str, Sequence[str]], references: Sequence[str], re
     """Paired bootstrap resampling of all systems against the first."""
     import logging
 
-    from sacrebleu.metrics import BLEU, CHRF, TER
     from sacrebleu.significance import PairedTest
 
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # it announces every step of the test
     named = [(name, list(lines)) for name, lines in systems.items()]
-    metrics = {
-        name: metric(references=[list(references)]) for name, metric in (("BLEU", BLEU), ("chrF2", CHRF), ("TER", TER))
-    }
+    metrics = {name: kind(references=[list(references)]) for name, kind in _metrics().items()}
     signatures, results = PairedTest(named, metrics, references=None, test_type="bs", n_samples=resamples)()
     scores: dict[str, list[Score]] = {system: [] for system in systems}
     for name, column in results.items():

@@ -141,7 +141,8 @@ class Translator:
         for start in range(0, len(order), settings.batch_size):
             rows = order[start : start + settings.batch_size]
             ids, mask = padded([pieces[row] for row in rows], model.special.pad, model.device)
-            limits = [self._limit(len(pieces[row]), settings.max_length) for row in rows]
+            # far above any real translation, so that only loops are cut; the search knows the model's own limit
+            limits = [settings.max_length or 3 * len(pieces[row]) + 30 for row in rows]
             hypotheses = search(
                 model.transformer, model.transformer.encode(ids, mask), model.special, limits,
                 beams=settings.beam, n_best=settings.n_best, length_penalty=penalty, early_stopping=settings.beam == 1,
@@ -151,10 +152,6 @@ class Translator:
             if progress is not None:
                 progress(len(rows))
         return found
-
-    def _limit(self, source_length: int, asked: int | None) -> int:
-        """The most tokens of a translation; far above any real one, so that only loops are cut."""
-        return min(self.model.max_target, 3 * source_length + 30 if asked is None else asked)
 
     def _joined(self, parts: list[list[Hypothesis]], n_best: int) -> Translation:
         """The translations of a text from those of its pieces (one piece, unless it was too long)."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from knnmt.errors import ModelError, UsageError
@@ -50,7 +51,6 @@ class Model:
     tokenizer: Tokenizer
     special: SpecialTokens
     max_source: int  # the most source tokens it takes
-    max_target: int  # the most target tokens it can give
     length_penalty: float
 
     @property
@@ -90,11 +90,9 @@ def load(
                 path, dtype=precision, output_loading_info=True, **options
             )
             hf_tokenizer = transformers.AutoTokenizer.from_pretrained(path, **options)
-        except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, ImportError) as error:
-            raise ModelError(_cannot_load(name, error)) from error
-        except Exception as error:  # safetensors' error has no common base that can be imported cheaply
-            if type(error).__name__ != "SafetensorError":
-                raise
+        except (
+            OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, ImportError, SafetensorError,
+        ) as error:  # fmt: skip
             raise ModelError(_cannot_load(name, error)) from error
     if missing := sorted(report["missing_keys"]):
         raise ModelError(
@@ -105,14 +103,12 @@ def load(
     transformer = convert(hf, family).to(place)
     if place.type == "cpu":
         transformer.pack()
-    positions = transformer.architecture.max_positions
     return Model(
         name=str(name),
         transformer=transformer,
         tokenizer=tokenizer,
         special=_special(hf, tokenizer, hf_tokenizer),
-        max_source=min(positions, tokenizer.max_length),
-        max_target=positions,
+        max_source=min(transformer.architecture.max_positions, tokenizer.max_length),
         length_penalty=float(getattr(hf.generation_config, "length_penalty", None) or 1.0),
     )
 
