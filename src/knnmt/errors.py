@@ -27,3 +27,7 @@ class ModelError(KnnmtError):
 
 class MissingExtraError(KnnmtError):
     """An optional dependency is needed and not installed: names the extra that brings it."""
+
+
+class StoreError(KnnmtError):
+    """A datastore is not there, damaged, of a newer format, or made with another model: says which."""

@@ -7,7 +7,7 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from knnmt.corpus import CleanReport, CleanSettings, Languages, Reason, Segment, clean, count_words
+from knnmt.corpus import CleanReport, CleanSettings, Languages, Reason, Segment, clean, count_words, unfit
 
 DE_EN = Languages.parse("de-en")
 OFF = CleanSettings(
@@ -103,6 +103,25 @@ def test_the_ratio_counts_both_ways_and_only_from_some_length_on() -> None:
     assert kept(settings, *pairs) == ["x:1", "x:2", "x:5"]
     assert kept(only(max_ratio=1.5, ratio_from=1), ("OK", "Ja, gern doch")) == []
     assert kept(CleanSettings(), ("OK", "Yes, by all means")) == ["x:1"]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "reason"),
+    [
+        (250, 250, None),
+        (251, 200, Reason.TOO_LONG),
+        (200, 251, Reason.TOO_LONG),
+        (251, 1, Reason.TOO_LONG),
+        (15, 10, None),
+        (16, 10, Reason.RATIO),
+        (10, 16, Reason.RATIO),
+        (1, 9, None),
+        (0, 10, Reason.RATIO),
+    ],
+)
+def test_lengths_may_be_judged_without_their_texts(source: int, target: int, reason: Reason | None) -> None:
+    assert unfit(source, target, CleanSettings()) is reason
+    assert unfit(source, target, OFF) is None
 
 
 def test_lengths_are_counted_by_the_tokenizer_that_is_given() -> None:

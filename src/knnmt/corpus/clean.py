@@ -55,6 +55,7 @@ class CleanSettings(BaseModel):
 class Reason(StrEnum):
     """Why a segment was dropped."""
 
+    UNREADABLE = "unreadable"  # counted by whoever reads: cleaning never sees such a segment
     EMPTY = "empty"
     TOO_LONG = "too long"
     RATIO = "length ratio"
@@ -149,13 +150,18 @@ def _empty(segment: Segment) -> Reason | None:
     return None if segment.source.strip() and segment.target.strip() else Reason.EMPTY
 
 
-def _unfit_length(segment: Segment, *, settings: CleanSettings, length: Callable[[str], int]) -> Reason | None:
-    shorter, longer = sorted((length(segment.source), length(segment.target)))
+def unfit(source_tokens: int, target_tokens: int, settings: CleanSettings) -> Reason | None:
+    """Judge a pair by its lengths alone: TOO_LONG, RATIO, or None where they are fit."""
+    shorter, longer = sorted((source_tokens, target_tokens))
     if settings.max_tokens is not None and longer > settings.max_tokens:
         return Reason.TOO_LONG
     if settings.max_ratio is not None and longer >= settings.ratio_from and longer > settings.max_ratio * shorter:
         return Reason.RATIO
     return None
+
+
+def _unfit_length(segment: Segment, *, settings: CleanSettings, length: Callable[[str], int]) -> Reason | None:
+    return unfit(length(segment.source), length(segment.target), settings)
 
 
 def _duplicate(segment: Segment, *, seen: set[bytes]) -> Reason | None:

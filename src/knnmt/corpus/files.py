@@ -46,23 +46,33 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         raise DataError(f"{path}: broken gzip data ({error}); copy or pack the file again") from None
 
 
-def lines(path: Path) -> Iterator[str]:
-    """Stream the lines of a UTF-8 file, split at line feeds only: U+2028 or a form feed is text."""
+def lines(path: Path) -> Iterator[str | DataError]:
+    """Stream the lines of a UTF-8 file, each as its text or as the fault that keeps it from having one.
+
+    Lines are split at line feeds only: U+2028 or a form feed is text.
+    """
     with opened(path) as file:
         number = 0
         while raw := file.readline(LONGEST_LINE + 1):
             number += 1
             if len(raw) > LONGEST_LINE:
-                raise DataError(
+                yield DataError(
                     f"{path}:{number}: the line is longer than {LONGEST_LINE >> 20} MiB; "
                     f"put each segment on a line of its own"
                 )
+                while raw and not raw.endswith(b"\n"):
+                    raw = file.readline(LONGEST_LINE)
+                continue
             if number == 1:
                 raw = raw.removeprefix(_BOM)
-            try:
-                yield raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise DataError(
-                    f"{path}:{number}: byte {error.start + 1} of the line is not UTF-8; "
-                    f"convert the file to UTF-8 (iconv -f ENCODING -t UTF-8)"
-                ) from None
+            yield _decoded(raw.removesuffix(b"\n").removesuffix(b"\r"), path, number)
+
+
+def _decoded(raw: bytes, path: Path, number: int) -> str | DataError:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return DataError(
+            f"{path}:{number}: byte {error.start + 1} of the line is not UTF-8; "
+            f"convert the file to UTF-8 (iconv -f ENCODING -t UTF-8)"
+        )

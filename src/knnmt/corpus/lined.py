@@ -1,17 +1,17 @@
 """Formats with one segment a line: pairs of plain files, TSV, JSONL."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 
 from knnmt.corpus.files import lines, require_readable, without_gz
-from knnmt.corpus.segment import Segment
+from knnmt.corpus.segment import Found, Segment
 from knnmt.errors import DataError, UsageError
 from knnmt.languages import Languages, closeness
 
 
-def read_plain(source: Path, target: Path) -> Iterator[Segment]:
+def read_plain(source: Path, target: Path) -> Iterator[Found]:
     """Stream line i of one file with line i of the other; a shorter file is an error, not a cut."""
     for number, (left, right) in enumerate(zip_longest(lines(source), lines(target)), start=1):
         if left is None or right is None:
@@ -20,54 +20,82 @@ def read_plain(source: Path, target: Path) -> Iterator[Segment]:
                 f"{long}:{number}: {short} has only {number - 1} lines, so the two are not parallel; "
                 f"make line i of one the translation of line i of the other"
             )
-        yield Segment(left, right, f"{source}:{number}")
+        if isinstance(left, DataError):
+            yield left
+        elif isinstance(right, DataError):
+            yield right
+        else:
+            yield Segment(left, right, f"{source}:{number}")
 
 
-def read_tsv(path: Path) -> Iterator[Segment]:
+def read_tsv(path: Path) -> Iterator[Found]:
     """Stream source, target and perhaps an id, parted by tabs; no quoting, and empty lines do not count."""
-    for number, line in enumerate(lines(path), start=1):
-        if not line:
-            continue
-        cells = line.split("\t")
-        if len(cells) not in (2, 3):
-            found = "no tab" if len(cells) == 1 else f"{len(cells)} columns"
-            raise DataError(f"{path}:{number}: {found}; a line is source<TAB>target or source<TAB>target<TAB>id")
-        yield Segment(cells[0], cells[1], f"{path}:{number}", (cells[2] or None) if len(cells) == 3 else None)
+    return _each_line(path, _parse_tsv)
 
 
-def read_jsonl(path: Path, languages: Languages) -> Iterator[Segment]:
+def read_jsonl(path: Path, languages: Languages) -> Iterator[Found]:
     """Stream objects with the keys `source` and `target`, or with the language codes as keys.
 
     Codes may also lie one level deeper under `translation`, as Hugging Face data sets have them.
     """
     keys: tuple[str, str] | None = None
-    for number, line in enumerate(lines(path), start=1):
+
+    def parse(line: str, place: str) -> Segment | None:
+        nonlocal keys
         if not line.strip():
-            continue
-        record, texts = _parse_json(line, f"{path}:{number}")
+            return None
+        texts, name = _parse_json(line, place)
         if keys is None or keys[0] not in texts or keys[1] not in texts:
-            keys = _choose_keys(texts, languages, f"{path}:{number}", first=keys is None)
-        source, target, name = texts[keys[0]], texts[keys[1]], record.get("id")
+            keys = _choose_keys(texts, languages, place, first=keys is None)
+        source, target = texts[keys[0]], texts[keys[1]]
         if not isinstance(source, str) or not isinstance(target, str):
-            raise DataError(f"{path}:{number}: {keys[0]!r} and {keys[1]!r} must be strings; mend or drop the line")
-        yield Segment(source, target, f"{path}:{number}", None if name is None else str(name))
+            raise DataError(f"{place}: {keys[0]!r} and {keys[1]!r} must be strings; mend or drop the line")
+        return Segment(source, target, place, name)
+
+    return _each_line(path, parse)
 
 
-def _parse_json(line: str, place: str) -> tuple[dict[str, object], dict[str, object]]:
-    """Give the object of a line, and the object inside it that holds the texts (often the same)."""
+def _each_line(path: Path, parse: Callable[[str, str], Segment | None]) -> Iterator[Found]:
+    """Give what `parse` makes of each line and its place: a segment, None for no segment, or a fault it raises."""
+    for number, line in enumerate(lines(path), start=1):
+        if isinstance(line, DataError):
+            yield line
+            continue
+        try:
+            found: Found | None = parse(line, f"{path}:{number}")
+        except DataError as fault:
+            found = fault
+        if found is not None:
+            yield found
+
+
+def _parse_tsv(line: str, place: str) -> Segment | None:
+    if not line:
+        return None
+    cells = line.split("\t")
+    if len(cells) not in (2, 3):
+        found = "no tab" if len(cells) == 1 else f"{len(cells)} columns"
+        raise DataError(f"{place}: {found}; a line is source<TAB>target or source<TAB>target<TAB>id")
+    return Segment(cells[0], cells[1], place, (cells[2] or None) if len(cells) == 3 else None)
+
+
+def _parse_json(line: str, place: str) -> tuple[dict[str, object], str | None]:
+    """Give the object that holds the texts (the line's own, or one inside it) and the id."""
     try:
         record = json.loads(line)
+        whole = "\\u" not in line or _encodable(record)
+        name = str(record["id"]) if isinstance(record, dict) and record.get("id") is not None else None
     except (ValueError, RecursionError) as error:
         raise DataError(f"{place}: broken JSON ({error}); a line is one JSON object") from None
     if not isinstance(record, dict):
         raise DataError(f'{place}: not a JSON object; a line is like {{"source": …, "target": …}}')
-    if "\\u" in line and not _encodable(record):
+    if not whole:
         raise DataError(f"{place}: half a surrogate pair is escaped here, which is no character; mend the line")
     inner = record.get("translation")
-    return record, inner if isinstance(inner, dict) else record
+    return inner if isinstance(inner, dict) else record, name
 
 
-def _encodable(record: dict[str, object]) -> bool:
+def _encodable(record: object) -> bool:
     try:
         json.dumps(record, ensure_ascii=False).encode()
     except UnicodeEncodeError:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from knnmt.errors import DataError
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -16,3 +18,8 @@ class Segment:
     origin: str
     id: str | None = None
     date: str | None = None
+
+
+# What a reader finds where a segment should be: the segment, or the fault that makes it none. After a fault
+# the next segment can still be read; a reader raises what is wrong with the whole file.
+Found = Segment | DataError

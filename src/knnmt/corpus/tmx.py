@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from knnmt.corpus.files import opened
-from knnmt.corpus.segment import Segment
+from knnmt.corpus.segment import Found, Segment
 from knnmt.errors import DataError, UsageError
 from knnmt.languages import Languages, closeness
 
@@ -25,7 +25,7 @@ _SUBSET = re.compile(r"""\s*<!DOCTYPE(?:[^>\["']|"[^"]*"|'[^']*')*\[""")
 _CHANGED = ("changedate", "creationdate")
 
 
-def read_tmx(path: Path, languages: Languages) -> Iterator[Segment]:
+def read_tmx(path: Path, languages: Languages) -> Iterator[Found]:
     """Stream the units that have both languages; a file none of whose units has them is a wrong request.
 
     Of several variants that would do, the very tag asked for wins, then the first in the file.
@@ -43,7 +43,11 @@ def read_tmx(path: Path, languages: Languages) -> Iterator[Segment]:
         pairs += 1
         name = unit.get("tuid")
         place = f"{path}#{name or units}"
-        yield Segment(_text(source, place), _text(target, place), place, name, _date(target, unit))
+        try:
+            found: Found = Segment(_text(source, place), _text(target, place), place, name, _date(target, unit))
+        except DataError as fault:
+            found = fault
+        yield found
     if units and not pairs:
         raise UsageError(
             f"{path}: none of its {units} units has both {languages.source} and {languages.target}; "

@@ -7,6 +7,8 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from knnmt.model.tokenizer import SpecialTokens, Tokenizer, language_codes
 from knnmt.model.transformer import Architecture, Transformer
 
 EMBEDDED = "mini-de-en"
+SAMPLES, SAMPLE = 64, 1 << 16  # of a weights file, for its fingerprint: how many, and of how many bytes
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -52,11 +55,28 @@ class Model:
     special: SpecialTokens
     max_source: int  # the most source tokens it takes
     length_penalty: float
+    files: tuple[Path, ...]  # its weights on disk
 
     @property
     def device(self) -> torch.device:
         """Where it runs."""
         return self.transformer.device
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Tells this model from any other, in whatever precision either is loaded.
+
+        Samples of the files' bytes are enough: training changes every weight.
+        """
+        running = blake2b(repr(self.transformer.architecture).encode(), digest_size=16)
+        for path in self.files:
+            size = path.stat().st_size
+            running.update(f"{size} ".encode())
+            with path.open("rb") as file:
+                for start in range(0, size, max(SAMPLE, size // SAMPLES)):
+                    file.seek(start)
+                    running.update(file.read(SAMPLE))
+        return running.hexdigest()
 
 
 def load(
@@ -110,6 +130,7 @@ def load(
         special=_special(hf, tokenizer, hf_tokenizer),
         max_source=min(transformer.architecture.max_positions, tokenizer.max_length),
         length_penalty=float(getattr(hf.generation_config, "length_penalty", None) or 1.0),
+        files=_weights(path),
     )
 
 
@@ -274,6 +295,17 @@ def _locate(name: str) -> tuple[str, bool]:
             f"local folder, or run `hf download {name}` once where there is a network"
         )
     return name, cached
+
+
+def _weights(path: str) -> tuple[Path, ...]:
+    """The files that the weights of a model were read from: its folder's, or those of the downloaded copy."""
+    folder = Path(path)
+    if not folder.is_dir():
+        from huggingface_hub import snapshot_download
+
+        folder = Path(snapshot_download(path, local_files_only=True))
+    found = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
+    return tuple(file.resolve() for file in found)
 
 
 def _reachable(address: str) -> bool:

@@ -1,15 +1,18 @@
 """A model's own tokenizer, with the tokens that its family puts around a text and forces on a translation."""
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any
 
 from knnmt.errors import UsageError
 
 TAG = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]+")  # de_DE of mBART, deu_Latn of NLLB
 PLAIN = {"verbose": False, "split_special_tokens": True}  # `</s>` in a text is text, such as the end of an HTML tag
+PROBES = ("Der Hund läuft (sehr) schnell, 12.500 m!", "The dog runs, doesn't it?", "Собака — 狗 \t «x_y»")
 THREE_LETTERS = {
     "ar": "arb", "bg": "bul", "cs": "ces", "da": "dan", "de": "deu", "el": "ell", "en": "eng", "es": "spa", "et": "est",
     "fi": "fin", "fr": "fra", "he": "heb", "hi": "hin", "hr": "hrv", "hu": "hun", "id": "ind", "it": "ita", "ja": "jpn",
@@ -102,6 +105,18 @@ class Tokenizer:
         """The pieces of a source text as the vocabulary writes them, without tags and `</s>`."""
         pieces: list[str] = self._hf.tokenize(text, split_special_tokens=True)
         return pieces
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """How the vocabulary writes source ids."""
+        written: list[str] = self._hf.convert_ids_to_tokens(list(ids))
+        return written
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Tells this tokenizer, with its languages, from any other: by its vocabulary and by what it makes of texts."""
+        vocabulary = sorted(self._hf.get_vocab().items(), key=lambda item: item[1])
+        shown = vocabulary, self.encode_source(PROBES), self.encode_target(PROBES), self.source, self.target
+        return blake2b(json.dumps(shown).encode(), digest_size=16).hexdigest()
 
     @property
     def max_length(self) -> int:

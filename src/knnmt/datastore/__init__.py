@@ -1,0 +1,1 @@
+"""Datastores: remembered tokens on disk, their clusters and their index."""

@@ -1,0 +1,90 @@
+"""Arrays as `.npy` files: written whole, row by row, or in place, and mapped into memory to be read."""
+
+import os
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[Any]
+
+
+def header(dtype: str, shape: tuple[int, ...]) -> bytes:
+    """The beginning of the file of an array; as long for any number of rows."""
+    written = BytesIO()
+    descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
+    np.lib.format.write_array_header_1_0(written, {"descr": descr, "fortran_order": False, "shape": shape})
+    return written.getvalue()
+
+
+def mapped(path: Path, dtype: str, shape: tuple[int, ...], mode: Any) -> NDArray[Any]:
+    """Map the numbers of an array's file; mode is that of `np.memmap`."""
+    if 0 in shape:
+        return np.empty(shape, dtype)  # nothing to map
+    return np.memmap(path, dtype, mode=mode, offset=len(header(dtype, shape)), shape=shape)
+
+
+def read(path: Path) -> NDArray[Any]:
+    """Map an array that this program wrote a moment ago, to be read only."""
+    shape = np.load(path, mmap_mode="r", allow_pickle=False).shape
+    return np.load(path, mmap_mode=None if 0 in shape else "r", allow_pickle=False)  # type: ignore[no-any-return]
+
+
+def write(path: Path, array: NDArray[Any]) -> None:
+    """Write an array."""
+    np.save(path, np.ascontiguousarray(array), allow_pickle=False)
+
+
+def create(path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Make an array of zeros on disk, to be filled in place.
+
+    Its room is reserved at once: a disk that is too small says so here, not by a signal in the midst of the work.
+    """
+    head = header(dtype, shape)
+    with path.open("wb") as file:
+        file.write(head)
+        file.flush()
+        size = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
+        if size:
+            os.posix_fallocate(file.fileno(), len(head), size)
+    return mapped(path, dtype, shape, "r+")
+
+
+def permute(rows: NDArray[Any], order: NDArray[np.int64], out: NDArray[Any], progress: Callable[[int], None]) -> None:
+    """Write rows[order] to out, some at a time."""
+    step = max(1, (1 << 26) // max(1, rows[:1].nbytes))
+    for start in range(0, len(order), step):
+        some = order[start : start + step]
+        out[start : start + len(some)] = rows[some]
+        progress(len(some))
+
+
+class Stream:
+    """An array that is written as its rows come; their number is known at the end."""
+
+    def __init__(self, path: Path, dtype: str) -> None:
+        self.dtype, self.rows = dtype, 0
+        self._file = path.open("wb")
+        self._head = header(dtype, (0,))
+        self._file.write(self._head)
+
+    def extend(self, values: Any) -> None:
+        """Add rows: numbers, or bytes of an array of bytes."""
+        some = np.frombuffer(values, self.dtype) if isinstance(values, bytes) else np.asarray(values, self.dtype)
+        self._file.write(some.tobytes())
+        self.rows += len(some)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        with self._file:
+            head = header(self.dtype, (self.rows,))
+            if len(head) != len(self._head):
+                raise AssertionError("the header of an array must not grow with it")
+            self._file.seek(0)
+            self._file.write(head)

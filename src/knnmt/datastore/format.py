@@ -1,0 +1,311 @@
+"""The datastore on disk: a folder with a manifest, which names sealed parts, each a folder of plain arrays.
+
+ARRAYS is the format: every array's name, number type, shape and what its values must obey. Nothing here can run code
+when it is read: arrays are `.npy` files whose header must be, to the byte, the one that the manifest implies, and the
+manifest is JSON that must be, to the byte, what this module would write. A store is published by renaming its
+manifest into place, so that whoever opens the folder sees the store before or the one after, never one between.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from knnmt.align.bitext import rises
+from knnmt.datastore import arrays
+from knnmt.errors import StoreError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+ALIGNER, INDEX = "aligner.safetensors", "index.faiss"  # the files of a part that are no arrays
+BLOCK = 1 << 24  # bytes that are read at a time for a checksum
+
+Metric = Literal["squared", "euclidean", "cosine"]
+
+
+@dataclass(frozen=True)
+class Array:
+    """What an array of a part must look like. Shapes are in sizes of the part, such as `entries` or `segments+1`."""
+
+    dtype: str
+    shape: tuple[str, ...]
+    offsets_into: str | None = None  # values rise from 0 to this size
+    below: str | None = None  # values are numbers from 0 to this size, itself left out
+
+
+def _offsets(count: str, into: str) -> Array:
+    return Array("int64", (f"{count}+1",), offsets_into=into)
+
+
+ARRAYS = {
+    # the texts: source, target, origin and id of each segment, one after the other
+    "text": Array("uint8", ("bytes",)),
+    "text_offsets": _offsets("4*segments", into="bytes"),
+    # one entry a target token, `</s>` included, in corpus order: the token, and the state that predicts it
+    "target_ids": Array("int32", ("entries",), below="target_vocabulary"),
+    "target_offsets": _offsets("segments", into="entries"),
+    "target_keys": Array("float16", ("entries", "width")),
+    "target_codes": Array("uint8", ("entries", "subspaces")),
+    "target_codebooks": Array("float32", ("subspaces", "256", "subwidth")),
+    # source tokens that have links, sorted by type, then cluster, then place in the corpus
+    "type_offsets": _offsets("source_vocabulary", into="tokens"),
+    "link_offsets": _offsets("tokens", into="links"),
+    "link_entries": Array("int32", ("links",), below="entries"),
+    "source_keys": Array("float16", ("tokens", "width")),
+    "source_codes": Array("uint8", ("tokens", "subspaces")),
+    "source_codebooks": Array("float32", ("subspaces", "256", "subwidth")),
+    # clusters of a type's tokens: the means of both sides, and their entries nearest to the target mean, ranked
+    "cluster_offsets": _offsets("source_vocabulary", into="clusters"),
+    "cluster_starts": _offsets("clusters", into="tokens"),
+    "cluster_source": Array("float16", ("clusters", "width")),
+    "cluster_target": Array("float16", ("clusters", "width")),
+    "ranking_offsets": _offsets("clusters", into="ranked"),
+    "ranking_entries": Array("int32", ("ranked",), below="entries"),
+    "ranking_tokens": Array("int32", ("ranked",), below="target_vocabulary"),
+    "ranking_distances": Array("float32", ("ranked",)),  # squared L2
+    # above many clusters of one type, a second level: ranges of clusters and their means
+    "coarse_offsets": _offsets("source_vocabulary", into="coarse"),
+    "coarse_ranges": Array("int64", ("coarse", "2"), below="clusters+1"),
+    "coarse_source": Array("float16", ("coarse", "width")),
+}
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class File(_Record):
+    """A file of a part as it was sealed."""
+
+    size: int = Field(ge=0)
+    checksum: str
+
+
+class SealedPart(_Record):
+    """A part as the manifest knows it: its folder, its sizes, its files."""
+
+    name: str = Field(pattern=r"^part-[0-9a-f]{16}$")
+    sizes: dict[str, int]
+    files: dict[str, File]
+
+
+class FrequentType(_Record):
+    """A source token type that occurs often, for people to read."""
+
+    piece: str
+    tokens: int
+
+
+class Manifest(_Record):
+    """What a store is made of and what it was made with."""
+
+    format: int = FORMAT
+    made_by: str
+    plan: str  # digest of everything that the result depends on
+    model: str  # its name, for people; the fingerprints decide
+    model_fingerprint: str
+    tokenizer_fingerprint: str
+    languages: str
+    key: Literal["ffn_input", "output"]
+    metric: Metric
+    scale: float  # median squared distance of two random keys: temperatures are fractions of it
+    settings: dict[str, Any]
+    kept: int  # segments that cleaning let through
+    dropped: dict[str, int]
+    frequent_types: list[FrequentType]
+    parts: list[SealedPart] = Field(min_length=1)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files but the manifest."""
+        return sum(file.size for part in self.parts for file in part.files.values())
+
+
+# ------------------------------------------------------------------------------------------------ the manifest
+
+
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """The one way to write a manifest; its own checksum comes last."""
+    content = manifest.model_dump(mode="json")
+    own = digest(json.dumps(content, allow_nan=False).encode())
+    return json.dumps({"knnmt": content, "checksum": own}, indent=1).encode() + b"\n"
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a store, checked."""
+    path = folder / MANIFEST
+    try:
+        written = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise StoreError(_no_store(folder)) from None
+    try:
+        content = json.loads(written)["knnmt"]
+        found = content["format"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise StoreError(f"{path} is damaged: it is no manifest of a datastore") from error
+    if isinstance(found, int) and found > FORMAT:
+        raise StoreError(
+            f"{folder} has format {found} and this knnmt reads up to {FORMAT}: upgrade knnmt, or build the store again"
+        )
+    try:
+        manifest = Manifest.model_validate(content)
+        canonical = manifest_bytes(manifest)
+    except (ValidationError, ValueError) as error:
+        raise StoreError(f"{path} is damaged: its content is not what a manifest holds") from error
+    if canonical != written:
+        raise StoreError(f"{path} is damaged: its checksum does not fit")
+    for part in manifest.parts:
+        for name in part.files:
+            if name not in (ALIGNER, INDEX) and name.removesuffix(".npy") not in ARRAYS:
+                raise StoreError(f"{path} names a file that no store has: {name!r}")
+    return manifest
+
+
+def _no_store(folder: Path) -> str:
+    if not folder.exists():
+        return f"there is no datastore at {folder}: make one with `knnmt build`"
+    unfinished = " (a build of it was begun: give the same command again to finish it)"
+    return f"{folder} is no datastore: it has no {MANIFEST}" + (unfinished if work_folder(folder).exists() else "")
+
+
+def work_folder(store: Path) -> Path:
+    """Where a build keeps what it has made so far: beside the store, on the same disk."""
+    return store.with_name(store.name + ".building")
+
+
+# ---------------------------------------------------------------------------------------------- arrays and files
+
+
+def shape_of(array: Array, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape that an array has in a part of these sizes."""
+    return tuple(_size(term, sizes) for term in array.shape)
+
+
+def _size(term: str, sizes: Mapping[str, int]) -> int:
+    """The value of `entries`, `segments+1`, `4*segments+1` or `256`."""
+    factor, name, more = re.fullmatch(r"(?:(\d+)\*)?(\w+)(?:\+(\d+))?", term).groups()  # type: ignore[union-attr]
+    return int(factor or 1) * (int(name) if name.isdigit() else sizes[name]) + int(more or 0)
+
+
+def open_array(path: Path, name: str, sizes: Mapping[str, int]) -> NDArray[Any]:
+    """Map an array of a part into memory, after its size, header and values were checked."""
+    array = ARRAYS[name]
+    try:
+        shape = shape_of(array, sizes)
+    except KeyError as error:
+        raise StoreError(f"{path} cannot be read: the manifest has no size {error}") from None
+    head = arrays.header(array.dtype, shape)
+    items = int(np.prod(shape, dtype=object))
+    expect_size(path, len(head) + items * np.dtype(array.dtype).itemsize)
+    with path.open("rb") as file:
+        if file.read(len(head)) != head:
+            raise StoreError(f"{path} is damaged: its header is not that of {array.dtype} {shape}")
+    # copy-on-write: torch takes only arrays that may be written, and nothing ever is
+    found = arrays.mapped(path, array.dtype, shape, "c")
+    if array.offsets_into is not None and not rises(found, total := _size(array.offsets_into, sizes)):
+        raise StoreError(f"{path} is damaged: its offsets do not rise from 0 to {total}")
+    if array.below is not None and items and not (found.min() >= 0 and found.max() < _size(array.below, sizes)):
+        raise StoreError(f"{path} is damaged: it holds numbers outside 0 to {_size(array.below, sizes) - 1}")
+    return found
+
+
+def expect_size(path: Path, size: int) -> None:
+    """Refuse a file that is missing or was cut short."""
+    try:
+        found = path.stat().st_size
+    except OSError:
+        raise StoreError(f"{path} is missing: copy the whole store again, or build it again") from None
+    if found != size:
+        raise StoreError(f"{path} is damaged: it has {found:,} bytes instead of {size:,}")
+
+
+def checksum(path: Path) -> str:
+    """The digest of a file's content."""
+    running = blake2b(digest_size=16)
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            running.update(block)
+    return running.hexdigest()
+
+
+def expect_checksum(path: Path, file: File) -> None:
+    """Refuse a file whose content is not what was sealed."""
+    expect_size(path, file.size)
+    if checksum(path) != file.checksum:
+        raise StoreError(f"{path} is damaged: its checksum does not fit; copy the store again, or build it again")
+
+
+def digest(content: bytes) -> str:
+    """A short digest of some bytes."""
+    return blake2b(content, digest_size=16).hexdigest()
+
+
+# -------------------------------------------------------------------------------------------------- publishing
+
+
+def seal(folder: Path, sizes: Mapping[str, int]) -> SealedPart:
+    """Describe the files of a finished part, and name it after their content."""
+    files = {}
+    for path in sorted(folder.iterdir()):
+        sync(path)
+        files[path.name] = File(size=path.stat().st_size, checksum=checksum(path))
+    content = json.dumps({name: file.checksum for name, file in files.items()}).encode()
+    return SealedPart(name=f"part-{digest(content)[:16]}", sizes=dict(sorted(sizes.items())), files=files)
+
+
+def publish(part: Path, manifest: Manifest, store: Path) -> None:
+    """Make a sealed part the content of a store, at once; what the store held before is removed after that."""
+    sealed = manifest.parts[-1]
+    place = store / sealed.name
+    store.mkdir(exist_ok=True)
+    if part.exists():  # else an earlier attempt came as far as this
+        if place.exists() and not _sound(place, sealed):
+            shutil.rmtree(place)
+        if not place.exists():
+            part.rename(place)
+    sync(store)
+    write_whole(store / MANIFEST, manifest_bytes(manifest))
+    sync(store.parent)
+    named = {part.name for part in manifest.parts}
+    for old in store.glob("part-*"):
+        if old.name not in named:
+            shutil.rmtree(old)
+
+
+def _sound(folder: Path, part: SealedPart) -> bool:
+    """Whether a folder holds just this part."""
+    try:
+        for name, file in part.files.items():
+            expect_checksum(folder / name, file)
+    except StoreError:
+        return False
+    return True
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that it is there as a whole, on disk, or not at all."""
+    temporary = path.with_name(f".{path.name}.part")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file or a folder is on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,28 @@
+"""The settings of a build."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from knnmt.align import AlignSettings
+from knnmt.corpus import CleanSettings
+from knnmt.datastore.format import Metric
+
+
+class BuildSettings(BaseModel):
+    """What a store is made of: another value makes another store."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    systems: tuple[str, ...] = Field(default=(), description="the systems that the store must serve; none named: all")
+    key: Literal["ffn_input", "output"] = Field(default="ffn_input", description="which decoder state is the key")
+    metric: Metric = Field(default="squared", description="how states are compared")
+    keys: Literal["float16", "pq"] = Field(default="float16", description="keys as they are, or product-quantized")
+    cluster_size: int = Field(default=512, ge=1, description="m: source tokens a cluster, on average")
+    k_max: int | None = Field(default=128, ge=1, description="ranked entries of a cluster; null for all")
+    index: bool = Field(default=False, description="a FAISS index (IVF-PQ) for the system knn")
+    clean: CleanSettings | None = Field(default=CleanSettings(), description="null takes every segment that fits")
+    align: AlignSettings = AlignSettings()
+    batch_tokens: int = Field(default=4096, ge=64, description="tokens that the model sees at once")
+    memory: int = Field(default=1 << 29, ge=1 << 24, description="bytes of states that clustering holds at once")
+    seed: int = 1

@@ -1,0 +1,394 @@
+"""The stages of a build. Each reads what the stages before it left and writes arrays: to `part` what the store may
+keep, to `scratch` what only later stages need. A stage that was cut off is run again from its beginning; `represent`,
+the long one, goes on with the first shard that is not on disk yet.
+"""
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from knnmt.align import Bitext, Links, cover, read_pharaoh, train
+from knnmt.align.bitext import Int64, offsets_of
+from knnmt.corpus import CleanReport, Languages, Reason, Segment, clean, read_all, unfit
+from knnmt.datastore import arrays, cluster, format, quantize
+from knnmt.datastore.settings import BuildSettings
+from knnmt.errors import DataError
+from knnmt.model.checkpoint import Model
+from knnmt.model.represent import represent
+
+TOGETHER = 1000  # segments that are tokenized together
+SHARD = 8  # batches of tokens that are represented, and kept or done again, together
+SYNC_SECONDS = 10.0  # the work that a crash of the machine may cost
+INDEX_FROM = 39 * 256  # keys; FAISS wants as many to train a product quantizer, and fewer are searched at once
+INDEX_SAMPLE = 64  # more for each list, to train the lists on
+
+Progress = Callable[[str, int, int | None], None]
+"""Called with a stage's name, the work done since the last call, and the whole of it where that is known."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A build: what goes in, and where things are made."""
+
+    corpus: list[Path]
+    alignments: Path | None
+    model: Model
+    languages: Languages
+    settings: BuildSettings
+    part: Path
+    scratch: Path
+    workers: int
+    progress: Progress | None
+
+    def watch(self, stage: str, total: int | None = None) -> Callable[[int], None]:
+        """Something that a stage calls with the work it has done."""
+
+        def advance(done: int) -> None:
+            if self.progress is not None:
+                self.progress(stage, done, total)
+
+        advance(0)
+        return advance
+
+    def bitext(self) -> Bitext:
+        """The tokens of all segments, `</s>` at the end of both sides."""
+        folders = {"source": self.scratch, "target": self.part}
+        names = [(folders[side], f"{side}_{what}.npy") for side in folders for what in ("ids", "offsets")]
+        return Bitext(*(np.array(arrays.read(folder / name)) for folder, name in names))
+
+
+# ------------------------------------------------------------------------------------------------------- read
+
+
+def read_corpus(job: Job) -> CleanReport:
+    """Corpus to clean segments: their texts, and their tokens."""
+    report, advance = CleanReport(), job.watch("read")
+    special, numbers = job.model.special, []
+    with (
+        arrays.Stream(job.part / "text.npy", "uint8") as text,
+        arrays.Stream(job.scratch / "source_ids.npy", "int32") as source_ids,
+        arrays.Stream(job.part / "target_ids.npy", "int32") as target_ids,
+    ):
+        texts, sources, targets = [], [], []  # lengths
+        for number, segment, source, target in _tokenized(job, report):
+            numbers.append(number)
+            fields = [field.encode() for field in (segment.source, segment.target, segment.origin, segment.id or "")]
+            text.extend(b"".join(fields))
+            texts += [len(field) for field in fields]
+            source_ids.extend(source)
+            sources.append(len(source))
+            target_ids.extend([*target, special.end])
+            targets.append(len(target) + 1)
+            if len(numbers) % TOGETHER == 0:
+                advance(TOGETHER)
+    if not numbers:
+        raise DataError(f"there is nothing to store: {report}")
+    arrays.write(job.part / "text_offsets.npy", offsets_of(np.array(texts)))
+    arrays.write(job.scratch / "source_offsets.npy", offsets_of(np.array(sources)))
+    arrays.write(job.part / "target_offsets.npy", offsets_of(np.array(targets)))
+    arrays.write(job.scratch / "numbers.npy", np.array(numbers, np.int64))
+    return report
+
+
+def _tokenized(job: Job, report: CleanReport) -> Iterator[tuple[int, Segment, list[int], list[int]]]:
+    """The segments that go into the store, with their numbers in the corpus and the tokens of both sides."""
+
+    def unreadable(fault: DataError) -> None:
+        report.dropped[Reason.UNREADABLE] += 1
+
+    model, settings = job.model, job.settings.clean
+    room = model.transformer.architecture.max_positions - len(model.special.prefix) - 1
+    segments = read_all(job.corpus, job.languages, bad=unreadable if settings is not None else None)
+    if settings is not None:  # lengths are judged below, in the model's own tokens
+        others = settings.model_copy(update={"max_tokens": None, "max_ratio": None})
+        segments = clean(segments, job.languages, others, report=report)
+    numbered = enumerate(segments)
+    while some := list(itertools.islice(numbered, TOGETHER)):
+        sources = model.tokenizer.encode_source([segment.source for _, segment in some])
+        targets = model.tokenizer.encode_target([segment.target for _, segment in some])
+        for (number, segment), source, target in zip(some, sources, targets, strict=True):
+            report.kept += settings is None
+            fault = unfit(len(source), len(target), settings) if settings is not None else None
+            if fault is None and (len(source) > model.max_source or len(target) > room):
+                fault = Reason.TOO_LONG
+            if fault is None and not target:
+                fault = Reason.EMPTY
+            if fault is None:
+                yield number, segment, source, target
+            else:
+                report.kept -= 1
+                report.dropped[fault] += 1
+
+
+# ------------------------------------------------------------------------------------------------------ align
+
+
+def align_tokens(job: Job) -> None:
+    """Links between the tokens; the source tokens that have any, sorted by type, become the tokens of the store."""
+    bitext, settings = job.bitext(), job.settings.align
+    advance = job.watch("align", 2 * len(bitext))
+    if job.alignments is not None:
+        chosen = job.scratch / "alignments.txt"
+        _choose_lines(job.alignments, arrays.read(job.scratch / "numbers.npy"), chosen)
+        links = read_pharaoh(chosen, bitext)
+        links = cover(links, bitext) if settings.cover else links
+    else:
+        aligner = train(bitext, settings, _steps(advance, len(bitext)))
+        aligner.save(job.part / format.ALIGNER)
+        links = aligner.align(bitext, _steps(advance, len(bitext)))
+    if not len(links.source):
+        raise DataError("no token of the corpus could be aligned: are the two sides translations of each other?")
+    vocabulary = job.model.transformer.architecture.source_vocabulary
+    for name, array in group_by_type(bitext, links, vocabulary).items():
+        arrays.write(job.scratch / f"{name}.npy", array)
+    arrays.write(job.part / "type_offsets.npy", arrays.read(job.scratch / "type_offsets.npy"))
+
+
+def group_by_type(bitext: Bitext, links: Links, vocabulary: int) -> dict[str, NDArray[Any]]:
+    """Tokens that have links, by type and then place in the corpus, and the entries that each links to, ascending.
+
+    positions: (N,) int64, the place of each token; type_offsets: (V+1,); link_offsets: (N+1,); link_entries: (L,) int32
+    """
+    segments = np.repeat(np.arange(len(links)), np.diff(links.offsets))
+    place = bitext.source_offsets[segments] + links.source
+    entry = bitext.target_offsets[segments] + links.target
+    order = np.lexsort((entry, place, bitext.source_ids[place]))
+    place, entry = place[order], entry[order]
+    new = np.diff(place, prepend=-1) != 0
+    positions = place[new]
+    types = np.bincount(bitext.source_ids[positions], minlength=vocabulary)
+    counts = np.diff(np.append(np.flatnonzero(new), place.size))
+    return {
+        "positions": positions,
+        "type_offsets": offsets_of(types),
+        "link_offsets": offsets_of(counts),
+        "link_entries": entry.astype(np.int32),
+    }
+
+
+def _choose_lines(path: Path, numbers: NDArray[np.int64], out: Path) -> None:
+    """The lines of those segments that were kept."""
+    wanted = iter(numbers.tolist())
+    following = next(wanted, None)
+    with path.open("rb") as lines, out.open("wb") as chosen:
+        for number, line in enumerate(lines):
+            if number == following:
+                chosen.write(line)
+                following = next(wanted, None)
+    if following is not None:
+        raise DataError(f"{path} has no line for segment {following + 1} of the corpus: it needs one for each")
+
+
+def _steps(advance: Callable[[int], None], share: int) -> Callable[[int, int], None]:
+    """From (done, whole) to increments that add up to a share."""
+    before = 0
+
+    def progress(done: int, whole: int) -> None:
+        nonlocal before
+        now = share * done // whole
+        advance(now - before)
+        before = now
+
+    return progress
+
+
+# -------------------------------------------------------------------------------------------------- represent
+
+
+def represent_tokens(job: Job) -> None:
+    """The states of all tokens: keys in corpus order, source states in the order of the store's tokens."""
+    width = job.model.transformer.architecture.width
+    bitext, positions = job.bitext(), arrays.read(job.scratch / "positions.npy")
+    place = np.full(bitext.source_ids.size, -1, np.int64)  # where each source token stands in the store
+    place[positions] = np.arange(positions.size)
+    files = job.part / "target_keys.npy", job.scratch / "source_states.npy"
+    shapes = (bitext.target_ids.size, width), (positions.size, width)
+    journal = job.scratch / "represented"
+    if not journal.exists():
+        for file, shape in zip(files, shapes, strict=True):
+            arrays.create(file, "float16", shape)
+        journal.touch()
+    keys, states = (arrays.mapped(file, "float16", shape, "r+") for file, shape in zip(files, shapes, strict=True))
+    done = {int(line) for line in journal.read_text().split("\n")[:-1]}
+    shards = [shard for shard in _shards(bitext, SHARD * job.settings.batch_tokens) if shard[0] not in done]
+    advance = job.watch("represent", sum(last - first for first, last in shards))
+
+    def work(shard: tuple[int, int]) -> tuple[int, int]:
+        _represent_shard(job, bitext, place, shard, keys, states)
+        return shard
+
+    on_cpu = job.model.device.type == "cpu"
+    pool = ThreadPoolExecutor(job.workers if on_cpu else 1, initializer=_one_thread if on_cpu else None)
+    fresh: list[int] = []
+
+    def note() -> None:
+        for array in (keys, states):
+            if isinstance(array, np.memmap):
+                array.flush()
+        with journal.open("a") as file:
+            file.writelines(f"{first}\n" for first in fresh)
+        fresh.clear()
+
+    try:
+        began = time.monotonic()
+        for future in as_completed([pool.submit(work, shard) for shard in shards]):
+            first, last = future.result()
+            fresh.append(first)
+            advance(last - first)
+            if time.monotonic() - began > SYNC_SECONDS:
+                note()
+                began = time.monotonic()
+    finally:
+        pool.shutdown(cancel_futures=True)
+        note()
+
+
+def _one_thread() -> None:
+    """Workers compute side by side, each with one thread: sums come out alike however many there are."""
+    torch.set_num_threads(1)
+
+
+def _shards(bitext: Bitext, tokens: int) -> Iterator[tuple[int, int]]:
+    """Runs of segments with about so many tokens on their longer sides; they depend on nothing else."""
+    sizes = offsets_of(np.maximum(bitext.source_lengths, bitext.target_lengths))
+    first = 0
+    while first < len(bitext):
+        last = max(first + 1, int(np.searchsorted(sizes, sizes[first] + tokens, side="right")) - 1)
+        yield first, last
+        first = last
+
+
+def _represent_shard(
+    job: Job, bitext: Bitext, place: Int64, shard: tuple[int, int], keys: NDArray[Any], states: NDArray[Any]
+) -> None:
+    """Fill in the states of segments first..last."""
+    first, last = shard
+    source_offsets, target_offsets = (o.tolist() for o in (bitext.source_offsets, bitext.target_offsets))
+    pairs = [
+        (
+            bitext.source_ids[source_offsets[row] : source_offsets[row + 1]].tolist(),
+            bitext.target_ids[target_offsets[row] : target_offsets[row + 1] - 1].tolist(),  # the end is implied
+        )
+        for row in range(first, last)
+    ]
+    unit = job.settings.metric == "cosine"
+    for some in represent(job.model, pairs, key=job.settings.key, batch_tokens=job.settings.batch_tokens):
+        source = place[_runs(bitext.source_offsets, first + np.array(some.rows))]
+        target = _runs(bitext.target_offsets, first + np.array(some.rows))
+        linked = source >= 0
+        states[source[linked]] = _stored(some.source[torch.from_numpy(linked).to(some.source.device)], unit)
+        keys[target] = _stored(some.target, unit)
+
+
+def _runs(offsets: Int64, rows: Int64) -> Int64:
+    """The numbers offsets[r] to offsets[r+1] of each row r, one row after the other."""
+    return _ranges(offsets[rows], offsets[rows + 1] - offsets[rows])
+
+
+def _ranges(begin: Int64, lengths: Int64) -> Int64:
+    """So many numbers from each beginning, one range after the other."""
+    ends = offsets_of(lengths)
+    ranges: Int64 = np.arange(ends[-1]) + np.repeat(begin - ends[:-1], lengths)
+    return ranges
+
+
+def _stored(states: torch.Tensor, unit: bool) -> NDArray[np.float16]:
+    """States as they are stored; of length 1 where only their direction counts."""
+    states = states.float()
+    if unit:
+        states = torch.nn.functional.normalize(states, dim=-1)
+    half = states.half().cpu()
+    if not bool(half.isfinite().all()):
+        raise DataError("the model's states do not fit into 16-bit floats: try the other kind of key")
+    return half.numpy()
+
+
+# ---------------------------------------------------------------------------------------------------- cluster
+
+
+def cluster_tokens(job: Job) -> None:
+    """Clusters of each type's tokens; the tokens are put in their order, with links and states."""
+    settings, unit = job.settings, job.settings.metric == "cosine"
+    states = arrays.read(job.scratch / "source_states.npy")
+    types = arrays.read(job.part / "type_offsets.npy")
+    link_offsets, link_entries = (arrays.read(job.scratch / f"{name}.npy") for name in ("link_offsets", "link_entries"))
+    advance = job.watch("cluster", 4 * len(states))
+    made = cluster.cluster(
+        states, types, settings.cluster_size,
+        seed=settings.seed, memory=settings.memory, workers=job.workers, progress=advance,
+    )  # fmt: skip
+    link_entries = link_entries[_runs(link_offsets, made.order)]
+    link_offsets = offsets_of(np.diff(link_offsets)[made.order])
+    keys = arrays.create(job.part / "source_keys.npy", "float16", states.shape)
+    arrays.permute(states, made.order, keys, advance)
+    everything = np.arange(len(states))
+    means = cluster.centroids(keys, everything, made.starts, unit, job.workers)
+    begin, end = made.starts[made.coarse_ranges].T
+    coarse = cluster.centroids(keys, _ranges(begin, end - begin), offsets_of(end - begin), unit, job.workers)
+    advance(len(states))
+    ranking = cluster.rank(
+        arrays.read(job.part / "target_keys.npy"), np.asarray(arrays.read(job.part / "target_ids.npy")), made.starts,
+        link_offsets, link_entries, settings.k_max, unit, job.workers,
+    )  # fmt: skip
+    for name, array in {
+        "link_offsets": link_offsets,
+        "link_entries": link_entries,
+        "cluster_offsets": made.offsets,
+        "cluster_starts": made.starts,
+        "cluster_source": means,
+        "cluster_target": ranking.centroids,
+        "ranking_offsets": ranking.offsets,
+        "ranking_entries": ranking.entries,
+        "ranking_tokens": ranking.tokens,
+        "ranking_distances": ranking.distances,
+        "coarse_offsets": made.coarse_offsets,
+        "coarse_ranges": made.coarse_ranges,
+        "coarse_source": coarse,
+    }.items():
+        arrays.write(job.part / f"{name}.npy", array)
+    advance(len(states))
+
+
+# ----------------------------------------------------------------------------------------- quantize and index
+
+
+def quantize_keys(job: Job) -> None:
+    """Product-quantized keys of both sides, where the store is to have them."""
+    if job.settings.keys != "pq":
+        return
+    sides = {side: arrays.read(job.part / f"{side}_keys.npy") for side in ("target", "source")}
+    advance = job.watch("quantize", sum(map(len, sides.values())))
+    for side, keys in sides.items():
+        parts = quantize.subspaces(keys.shape[1])
+        codebooks = quantize.train(keys, subspaces=parts, seed=job.settings.seed)
+        codes = arrays.create(job.part / f"{side}_codes.npy", "uint8", (len(keys), parts))
+        quantize.encode(keys, codebooks, codes, workers=job.workers, progress=advance)
+        arrays.write(job.part / f"{side}_codebooks.npy", codebooks)
+
+
+def index_keys(job: Job) -> None:
+    """A FAISS index of all target keys, for kNN-MT, where the store is to have one."""
+    if not job.settings.index:
+        return
+    import faiss
+
+    keys = arrays.read(job.part / "target_keys.npy")
+    advance = job.watch("index", len(keys))
+    kind = f"IVF{round(len(keys) ** 0.5)},PQ{quantize.subspaces(keys.shape[1])}"
+    index = faiss.index_factory(keys.shape[1], kind if len(keys) >= INDEX_FROM else "Flat")
+    sample = min(len(keys), INDEX_FROM + INDEX_SAMPLE * round(len(keys) ** 0.5))
+    rows = np.random.default_rng(job.settings.seed).choice(len(keys), sample, replace=False)
+    index.train(keys[np.sort(rows)].astype(np.float32))
+    for start in range(0, len(keys), 1 << 16):
+        block = keys[start : start + (1 << 16)].astype(np.float32)
+        index.add(block)
+        advance(len(block))
+    faiss.write_index(index, str(job.part / format.INDEX))

@@ -1,0 +1,54 @@
+"""p = λ·p_kNN + (1 − λ)·p_MT, written into the logits without making a distribution over the vocabulary."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from knnmt.retrieval.settings import RetrievalSettings
+
+MOST = 1.0 - 1e-6  # of λ: with 1, nothing of p_MT would be left where p_kNN is silent
+
+
+class Neighbours(NamedTuple):
+    """What a lookup found for each beam, as p_kNN: tokens (B, K, k), each once or as often with the same log_p;
+    log_p (B, K, k), -inf where there is nothing; nearest (B, K), the smallest distance, inf where nothing was found."""
+
+    tokens: Tensor
+    log_p: Tensor
+    nearest: Tensor
+
+
+def merge(tokens: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Softmax of scores (-inf: nothing there), summed by token: the tokens in rising order, and log p of each.
+
+    All (..., k). A token that was there twice stays there twice, each time with the sum.
+    """
+    p = torch.nan_to_num(scores.softmax(dim=-1))  # a row of nothing has no softmax
+    tokens, order = tokens.sort(dim=-1)
+    p = p.gather(-1, order)
+    new = torch.ones_like(tokens, dtype=torch.bool)
+    new[..., 1:] = tokens[..., 1:] != tokens[..., :-1]
+    run = new.cumsum(dim=-1) - 1  # which distinct token of its row each is
+    total = torch.zeros_like(p).scatter_add_(-1, run, p)
+    return tokens, total.gather(-1, run).log()
+
+
+def weights(nearest: Tensor, settings: RetrievalSettings, scale: float) -> Tensor:
+    """λ of each beam (B, K): constant, or the smaller the farther away the nearest neighbour is; 0 without one."""
+    weight = torch.where(nearest < torch.inf, settings.weight, 0.0)
+    if settings.adapt == "distance":
+        weight = weight * (1.0 - nearest / settings.reach_of(scale)).clamp(0.0, 1.0)
+    return weight.clamp(max=MOST)
+
+
+def mix(logits: Tensor, normaliser: Tensor, found: Neighbours, weight: Tensor) -> Tensor:
+    """Mix p_kNN into logits (B, K, V) in place and give back their new normaliser (B, K).
+
+    With logits z and their normaliser n, p_MT = exp(z − n). Only the logits of found tokens change, to
+    log(exp z + λ/(1−λ)·p_kNN·exp n); all are then normalised by n − log(1−λ). λ = 0 changes no bit.
+    """
+    odds = weight.log() - torch.log1p(-weight)
+    added = found.log_p + (odds + normaliser)[:, :, None]
+    logits.scatter_(-1, found.tokens, torch.logaddexp(logits.gather(-1, found.tokens), added))
+    return normaliser - torch.log1p(-weight)

@@ -1,0 +1,255 @@
+"""How a decoder state is looked up in what its sentence may see: every step, for all beams of all sentences at once.
+
+A lookup is made when a batch of sentences starts, holds its tensors on the device, and has no Python loop over
+sentences, beams or tokens in a step, nor anything that waits for the device (FAISS aside). `find` gives the entries
+with their distances; `neighbours` gives p_kNN, which for `Ranked` is prepared beforehand.
+"""
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from knnmt.retrieval.combine import Neighbours, merge
+from knnmt.retrieval.nearest import FAR, least, pack, squared_distances, unpack
+from knnmt.retrieval.select import Selection
+from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.retrieval.tensors import Tensors
+
+BLOCK = 1 << 16  # keys that an exact search of the whole store compares at a time
+
+
+class Found(NamedTuple):
+    """The entries found for each state, all (B, K, k): entry -1 and distance inf where there is none.
+
+    nearest: (B, K), the smallest distance that the lookup saw: of an entry, or of the cluster that was chosen.
+    """
+
+    entries: Tensor
+    tokens: Tensor
+    distances: Tensor
+    nearest: Tensor
+
+
+class Lookup(Protocol):
+    """What a state finds. states: (B, K, d), float32, as `Tensors.query` gives them."""
+
+    def find(self, states: Tensor) -> Found:
+        """The entries, one by one."""
+        ...
+
+    def neighbours(self, states: Tensor) -> Neighbours:
+        """Their distribution, by token."""
+        ...
+
+    def keep(self, rows: Tensor) -> None:
+        """Only these sentences are still searched."""
+        ...
+
+
+class Exact:
+    """The k nearest of the entries that a sentence sees (Fast; Fast + clustered source)."""
+
+    def __init__(self, tensors: Tensors, selection: Selection, settings: RetrievalSettings) -> None:
+        self.tensors, self.settings = tensors, settings
+        self.entries = selection.entries
+        self.keys, self.norms = _keys(tensors, self.entries)
+        self.tokens = tensors["target_ids"][self.entries.clamp_min(0)].long()
+
+    def find(self, states: Tensor) -> Found:
+        """The nearest of the sentence's own entries."""
+        return self._nearest(squared_distances(states, self.keys, self.norms))
+
+    def _nearest(self, squared: Tensor) -> Found:
+        """The k smallest of distances (B, K, N)."""
+        squared, places = least(squared, min(self.settings.k or squared.size(2), squared.size(2)))
+        entries, tokens = (each[:, None].expand(-1, places.size(1), -1) for each in (self.entries, self.tokens))
+        distances = self.tensors.distance(squared)
+        entries = entries.gather(2, places).masked_fill_(distances == FAR, -1)
+        return Found(entries, tokens.gather(2, places), distances, distances[:, :, 0])
+
+    def neighbours(self, states: Tensor) -> Neighbours:
+        """Their distribution."""
+        return _distribution(self.find(states), self.tensors, self.settings)
+
+    def keep(self, rows: Tensor) -> None:
+        """Only these sentences are still searched."""
+        self.entries, self.tokens = self.entries[rows], self.tokens[rows]
+        self.keys, self.norms = self.keys[rows], self.norms[rows]
+
+
+class Whole:
+    """The k nearest entries of the whole store, compared with every one of them (kNN-MT)."""
+
+    def __init__(self, tensors: Tensors, selection: Selection, settings: RetrievalSettings) -> None:
+        self.tensors, self.settings = tensors, settings
+        self.keys = tensors.keys("target")
+        self.norms = tensors.target_norms
+
+    def find(self, states: Tensor) -> Found:
+        """The nearest of all entries, a block of them at a time."""
+        queries = states.flatten(0, 1)
+        count = min(self.settings.k or BLOCK, len(self.keys))
+        best = torch.empty((len(queries), 0), dtype=torch.int64, device=states.device)
+        for start in range(0, len(self.keys), BLOCK):
+            keys, norms = self.keys[slice(start, start + BLOCK)], self.norms[start : start + BLOCK]
+            numbers = torch.arange(start, start + len(norms), device=states.device)
+            some = pack(squared_distances(queries, keys, norms), numbers)
+            some = some.topk(min(count, len(norms)), dim=1, largest=False).values
+            best = torch.cat((best, some), dim=1)
+            best = best.topk(min(count, best.size(1)), dim=1, largest=False).values
+        squared, entries = (each.unflatten(0, states.shape[:2]) for each in unpack(best))
+        return _found(self.tensors, squared, entries)
+
+    def neighbours(self, states: Tensor) -> Neighbours:
+        """Their distribution."""
+        return _distribution(self.find(states), self.tensors, self.settings)
+
+    def keep(self, rows: Tensor) -> None:
+        """All sentences see the same."""
+
+
+class Indexed(Whole):
+    """The k nearest entries by the store's FAISS index, which approximates; it searches on the CPU."""
+
+    def __init__(self, tensors: Tensors, selection: Selection, settings: RetrievalSettings) -> None:
+        self.tensors, self.settings = tensors, settings
+        self.index = tensors.index(settings.nprobe)
+
+    def find(self, states: Tensor) -> Found:
+        """The nearest in the lists that are searched."""
+        count = min(self.settings.k or BLOCK, self.index.ntotal)
+        squared, entries = self.index.search(states.flatten(0, 1).cpu().numpy(), count)
+        shape = (*states.shape[:2], count)
+        entries = torch.from_numpy(entries).to(states.device).view(shape)
+        squared = torch.from_numpy(squared).to(states.device).view(shape).clamp_min(0.0)
+        gone = entries < 0 if self.tensors.removed is None else (entries < 0) | self.tensors.removed[entries]
+        return _found(self.tensors, squared.masked_fill(gone, FAR), entries.clamp_min(0))
+
+
+class Ranked:
+    """The nearest cluster's entries by their cached ranking (Faster): d = d(cluster, h) + d(cluster, entry).
+
+    The first term is the same for all entries of the cluster and cancels in the softmax: p_kNN of a cluster is a row
+    that is made once a batch. With `probe` > 1 the entries of several clusters are ranked together by the sum.
+    """
+
+    def __init__(self, tensors: Tensors, selection: Selection, settings: RetrievalSettings) -> None:
+        self.tensors, self.settings = tensors, settings
+        clusters, self.rows = selection.clusters.unique(return_inverse=True)  # the row of each sentence's clusters
+        self.entries, self.tokens, self.distances = _rankings(tensors, clusters, settings)
+        self.merged = merge(self.tokens, -self.distances / settings.temperature_of(tensors.scale))
+        self.means = tensors["cluster_target"][selection.clusters.clamp_min(0)].float()
+        empty = (self.distances == FAR).all(dim=1)[self.rows]
+        self.norms = self.means.square().sum(-1).masked_fill_(empty, FAR)
+
+    def find(self, states: Tensor) -> Found:
+        """The first k of the nearest cluster, or of several together."""
+        squared, rows = self._clusters(states)
+        nearest = self.tensors.distance(squared)
+        distances = nearest[..., None] + self.distances[rows]
+        lists = self.entries[rows], self.tokens[rows], distances
+        return Found(*_first_of_each(*lists, self.settings.k), nearest[:, :, 0])
+
+    def neighbours(self, states: Tensor) -> Neighbours:
+        """The distribution of the nearest cluster, or of several together."""
+        if self.settings.probe > 1:
+            return _distribution(self.find(states), self.tensors, self.settings)
+        squared, rows = self._clusters(states)
+        rows = rows[:, :, 0]
+        return Neighbours(self.merged[0][rows], self.merged[1][rows], self.tensors.distance(squared[:, :, 0]))
+
+    def _clusters(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """The squared distances and the rows of the nearest clusters, (B, K, probe) each."""
+        squared = squared_distances(states, self.means, self.norms)
+        squared, places = least(squared, min(self.settings.probe, squared.size(2)))
+        return squared, self.rows[:, None].expand(-1, places.size(1), -1).gather(2, places)
+
+    def keep(self, rows: Tensor) -> None:
+        """Only these sentences are still searched."""
+        self.rows, self.means, self.norms = self.rows[rows], self.means[rows], self.norms[rows]
+
+
+class ClusterExact(Exact):
+    """The k entries of the nearest cluster that are nearest to the state itself (Faster without cached distances)."""
+
+    def __init__(self, tensors: Tensors, selection: Selection, settings: RetrievalSettings) -> None:
+        super().__init__(tensors, selection, settings)
+        self.slots = selection.slots
+        self.means = tensors["cluster_target"][selection.clusters.clamp_min(0)].float()
+        filled = torch.zeros(
+            len(self.slots), selection.clusters.size(1) + 1, dtype=torch.bool, device=self.slots.device
+        )
+        filled.scatter_(1, self.slots % filled.size(1), True)  # what is no slot (-1) fills the place behind the last
+        self.mean_norms = self.means.square().sum(-1).masked_fill_(~filled[:, :-1], FAR)
+
+    def find(self, states: Tensor) -> Found:
+        """The nearest of the nearest cluster's members."""
+        _, slot = least(squared_distances(states, self.means, self.mean_norms), 1)
+        squared = squared_distances(states, self.keys, self.norms)
+        return self._nearest(squared.masked_fill_(self.slots[:, None] != slot, FAR))
+
+    def keep(self, rows: Tensor) -> None:
+        """Only these sentences are still searched."""
+        super().keep(rows)
+        self.slots, self.means, self.mean_norms = self.slots[rows], self.means[rows], self.mean_norms[rows]
+
+
+# --------------------------------------------------------------------------------------------------------- shared
+
+
+def _keys(tensors: Tensors, entries: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys (B, N, d) of entries (B, N), and their squared lengths: infinite where there is no entry."""
+    keys = tensors.keys("target")[entries.clamp_min(0)]
+    return keys, keys.square().sum(-1).masked_fill_(entries < 0, FAR)
+
+
+def _found(tensors: Tensors, squared: Tensor, entries: Tensor) -> Found:
+    """What an exact search of the whole store found. Both (B, K, k), in order."""
+    distances = tensors.distance(squared)
+    tokens = tensors["target_ids"][entries].long()
+    return Found(torch.where(distances < FAR, entries, -1), tokens, distances, distances.amin(dim=-1))
+
+
+def _distribution(found: Found, tensors: Tensors, settings: RetrievalSettings) -> Neighbours:
+    """p_kNN: the softmax of -d/T over what was found, summed by token."""
+    merged = merge(found.tokens, -found.distances / settings.temperature_of(tensors.scale))
+    return Neighbours(*merged, found.nearest)
+
+
+def _rankings(tensors: Tensors, clusters: Tensor, settings: RetrievalSettings) -> tuple[Tensor, Tensor, Tensor]:
+    """Entries, tokens and distances of the first k of each cluster's ranking; all (clusters, k), filled up by inf."""
+    there = clusters >= 0
+    begin, end = (tensors["ranking_offsets"][clusters.clamp_min(0) + step] for step in (0, 1))
+    size = torch.where(there, end - begin, 0)
+    longest = max(1, int(size.max()))
+    width = longest if settings.k is None or tensors.removed is not None else min(settings.k, longest)
+    places = torch.arange(width, device=clusters.device)
+    missing = places >= size[:, None]
+    at = (begin[:, None] + places).masked_fill_(missing, 0)
+    entries, tokens = tensors["ranking_entries"][at].long(), tensors["ranking_tokens"][at].long()
+    distances = tensors.distance(tensors["ranking_distances"][at])
+    if tensors.removed is not None:
+        missing |= tensors.removed[entries]
+    distances = distances.masked_fill(missing, FAR)
+    if tensors.removed is not None:  # those behind a removed one move up
+        distances, order = least(distances, min(settings.k or width, width))
+        entries, tokens = entries.gather(1, order), tokens.gather(1, order)
+    return torch.where(distances < FAR, entries, -1), tokens, distances
+
+
+def _first_of_each(entries: Tensor, tokens: Tensor, distances: Tensor, k: int | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The k nearest entries of several lists; an entry in two lists counts once, by its smaller distance.
+
+    All (B, K, lists, length), to (B, K, k). A single list is in order already, and no longer than k.
+    """
+    length = entries.size(3)
+    entries, tokens, distances = (each.flatten(2) for each in (entries, tokens, distances))
+    if entries.size(2) > length:
+        order = (entries << 32 | distances.contiguous().view(torch.int32)).argsort(dim=-1)
+        entries, tokens, distances = (each.gather(2, order) for each in (entries, tokens, distances))
+        repeated = torch.zeros_like(entries, dtype=torch.bool)
+        repeated[..., 1:] = entries[..., 1:] == entries[..., :-1]
+        distances, order = least(distances.masked_fill(repeated, FAR), min(k or entries.size(2), entries.size(2)))
+        entries, tokens = entries.gather(2, order), tokens.gather(2, order)
+    return torch.where(distances < FAR, entries, -1), tokens, distances

@@ -1,0 +1,195 @@
+"""What of the store a sentence may see: chosen once, from the states of its source tokens.
+
+Fast sees the entries linked to the c nearest training tokens of each source token's type; the clustered systems see
+the nearest cluster of each. A token of a type that was never stored selects nothing.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from knnmt.retrieval.nearest import least, pack, runs, squared_distances, unpack
+from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.retrieval.tensors import Keys, Tensors
+
+LARGE_TYPE = 30_000  # tokens of a type from which only those of its nearest clusters are compared
+COARSE_PROBE = 8  # coarse clusters whose clusters are compared, where a type has two levels
+ENTRY, SLOT = 32, 11  # bits for the number of an entry or a cluster, and for that of a cluster in its sentence
+
+
+class Source(NamedTuple):
+    """Encoded sentences: ids (B, S), mask (B, S), states (B, S, d)."""
+
+    ids: Tensor
+    mask: Tensor
+    states: Tensor
+
+
+class Selection(NamedTuple):
+    """What each sentence sees, as rows of numbers in rising order, filled up with -1.
+
+    entries: (B, N) int64; clusters: (B, C) int64, in the systems that choose clusters; slots: (B, N), which of its
+    sentence's clusters an entry is taken from, where it is listed once for each.
+    """
+
+    entries: Tensor
+    clusters: Tensor
+    slots: Tensor
+
+
+def everything(tensors: Tensors, source: Source, settings: RetrievalSettings) -> Selection:
+    """kNN-MT chooses nothing: every sentence sees the whole store."""
+    nothing = source.ids.new_empty((len(source.ids), 0))
+    return Selection(nothing, nothing, nothing)
+
+
+def near_tokens(tensors: Tensors, source: Source, settings: RetrievalSettings) -> Selection:
+    """Fast: the entries linked to the c nearest training tokens of each source token's type."""
+    sentence, types, states = _tokens(tensors, source)
+    rows = _nearest_tokens(tensors, types, states, settings)
+    owner, tokens = sentence.repeat_interleave(rows.size(1)), rows.flatten()
+    entries = _rows(*_entries_of(tensors, owner[tokens >= 0], tokens[tokens >= 0]), len(source.ids))
+    return everything(tensors, source, settings)._replace(entries=entries)
+
+
+def near_clusters(tensors: Tensors, source: Source, settings: RetrievalSettings) -> Selection:
+    """Faster: the nearest cluster of each source token."""
+    sentence, types, states = _tokens(tensors, source)
+    clusters = _nearest_clusters(tensors, types, states)
+    found = clusters >= 0
+    rows = _rows(sentence[found], clusters[found], len(source.ids))
+    return everything(tensors, source, settings)._replace(clusters=rows)
+
+
+def near_members(tensors: Tensors, source: Source, settings: RetrievalSettings) -> Selection:
+    """Fast + clustered source: the entries linked to any member of those clusters."""
+    chosen = near_clusters(tensors, source, settings)
+    sentence, _, tokens = _members(tensors, chosen.clusters)
+    return chosen._replace(entries=_rows(*_entries_of(tensors, sentence, tokens), len(source.ids)))
+
+
+def near_members_by_cluster(tensors: Tensors, source: Source, settings: RetrievalSettings) -> Selection:
+    """Faster without cached distances: the same, each entry once for every cluster that it is in."""
+    chosen = near_clusters(tensors, source, settings)
+    sentence, slot, tokens = _members(tensors, chosen.clusters)
+    place, entries = _entries_of(tensors, sentence << SLOT | slot, tokens)
+    rows = _rows(place >> SLOT, (place & ((1 << SLOT) - 1)) << ENTRY | entries, len(source.ids))
+    there = rows >= 0
+    entries, slots = rows & ((1 << ENTRY) - 1), rows >> ENTRY
+    return chosen._replace(entries=entries.masked_fill_(~there, -1), slots=slots.masked_fill_(~there, -1))
+
+
+# --------------------------------------------------------------------------------------------------------- tokens
+
+
+def _tokens(tensors: Tensors, source: Source) -> tuple[Tensor, Tensor, Tensor]:
+    """The sentence, type and state of each source token, padding left out."""
+    sentence, position = source.mask.nonzero(as_tuple=True)
+    return sentence, source.ids[sentence, position], tensors.query(source.states[sentence, position])
+
+
+def _nearest_tokens(tensors: Tensors, types: Tensor, states: Tensor, settings: RetrievalSettings) -> Tensor:
+    """The rows of the c nearest stored tokens of the same type, -1 where there are fewer. (Q,), (Q, d) to (Q, c)."""
+    offsets, keys = tensors["type_offsets"], tensors.keys("source")
+    sizes = offsets[types + 1] - offsets[types]
+    large = sizes >= LARGE_TYPE
+    rows = _nearest_in_groups(states, types, offsets, keys, settings.c, skip=large)
+    for query in large.nonzero().flatten().tolist():
+        rows[query] = _nearest_in_large_type(tensors, types[query], states[query], settings)
+    return rows
+
+
+def _nearest_in_large_type(tensors: Tensors, kind: Tensor, state: Tensor, settings: RetrievalSettings) -> Tensor:
+    """The c nearest tokens among those of the type's nearest clusters. Gives (c,)."""
+    begin, end = tensors["cluster_offsets"][kind], tensors["cluster_offsets"][kind + 1]
+    means = tensors["cluster_source"][begin:end].float()
+    count = min(settings.nprobe, len(means))
+    clusters = begin + least(squared_distances(state[None], means, means.square().sum(-1)), count)[1][0]
+    starts = tensors["cluster_starts"]
+    rows = runs(starts[clusters], starts[clusters + 1] - starts[clusters])
+    found = tensors.keys("source")[rows]
+    nearest = least(squared_distances(state[None], found, found.square().sum(-1)), min(settings.c, len(rows)))[1][0]
+    return torch.nn.functional.pad(rows[nearest], (0, settings.c - len(nearest)), value=-1)
+
+
+def _nearest_clusters(tensors: Tensors, types: Tensor, states: Tensor) -> Tensor:
+    """The nearest cluster of each token's type, -1 for a type without any. (Q,), (Q, d) to (Q,)."""
+    means = Keys(tensors["cluster_source"])
+    offsets = tensors["cluster_offsets"]
+    levels = tensors["coarse_offsets"]
+    deep = levels[types + 1] > levels[types]  # types with so many clusters that these are clustered again
+    found = _nearest_in_groups(states, types, offsets, means, 1, skip=deep)[:, 0]
+    if bool(deep.any()):
+        found[deep] = _nearest_of_many(tensors, types[deep], states[deep], means)
+    return found
+
+
+def _nearest_of_many(tensors: Tensors, types: Tensor, states: Tensor, means: Keys) -> Tensor:
+    """The nearest cluster where there are two levels: in the nearest of the coarse clusters. (Q,), (Q, d) to (Q,)."""
+    coarse = _nearest_in_groups(states, types, tensors["coarse_offsets"], Keys(tensors["coarse_source"]), COARSE_PROBE)
+    query, slot = (coarse >= 0).nonzero(as_tuple=True)
+    begin, end = tensors["coarse_ranges"][coarse[query, slot]].unbind(1)
+    owner, clusters = query.repeat_interleave(end - begin), runs(begin, end - begin)
+    distances = (means[clusters] - states[owner]).square().sum(-1)
+    best = torch.full((len(types),), torch.iinfo(torch.int64).max, device=types.device)
+    best.scatter_reduce_(0, owner, pack(distances, clusters), "amin")
+    return unpack(best)[1]
+
+
+def _nearest_in_groups(
+    queries: Tensor, groups: Tensor, offsets: Tensor, keys: Keys, count: int, skip: Tensor | None = None
+) -> Tensor:
+    """The `count` rows nearest to each query in its group, offsets[g] to offsets[g+1]; -1 where there are fewer.
+
+    queries: (Q, d); groups: (Q,). Gives (Q, count) int64. Groups that are no larger than `count` need no search.
+    """
+    begin, size = offsets[groups], offsets[groups + 1] - offsets[groups]
+    places = torch.arange(count, device=queries.device)
+    found = torch.where(places < size[:, None], begin[:, None] + places, -1)
+    search = size > count
+    if skip is not None:
+        search &= ~skip
+    chosen = search.nonzero().flatten()
+    order = chosen[groups[chosen].argsort(stable=True)]
+    kinds, counts = groups[order].unique_consecutive(return_counts=True)
+    bounds = torch.stack((offsets[kinds], offsets[kinds + 1], counts)).tolist()
+    at = 0
+    for start, stop, asking in zip(*bounds, strict=True):
+        members, some = keys[slice(start, stop)], order[at : at + asking]
+        found[some] = start + least(squared_distances(queries[some], members, members.square().sum(-1)), count)[1]
+        at += asking
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------- rows
+
+
+def _members(tensors: Tensors, clusters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """All tokens of clusters (B, C): the sentence, the cluster's slot and the row of each."""
+    sentence, slot = (clusters >= 0).nonzero(as_tuple=True)
+    begin, end = (tensors["cluster_starts"][clusters[sentence, slot] + step] for step in (0, 1))
+    size = end - begin
+    return sentence.repeat_interleave(size), slot.repeat_interleave(size), runs(begin, size)
+
+
+def _entries_of(tensors: Tensors, owner: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """The entries that stored tokens link to, each with its token's owner; an entry as often as it is linked."""
+    begin, end = (tensors["link_offsets"][tokens + step] for step in (0, 1))
+    entries = tensors["link_entries"][runs(begin, end - begin)].long()
+    owner = owner.repeat_interleave(end - begin)
+    if tensors.removed is not None:
+        there = ~tensors.removed[entries]
+        owner, entries = owner[there], entries[there]
+    return owner, entries
+
+
+def _rows(sentence: Tensor, numbers: Tensor, batch: int) -> Tensor:
+    """The distinct numbers of each sentence as rows, ascending, filled up with -1. Gives (B, N), N > 0."""
+    distinct = (sentence << ENTRY + SLOT | numbers).unique()
+    sentence, numbers = distinct >> ENTRY + SLOT, distinct & ((1 << ENTRY + SLOT) - 1)
+    counts = sentence.bincount(minlength=batch)
+    place = runs(torch.zeros_like(counts), counts)
+    rows = torch.full((batch, max(1, int(counts.max()))), -1, device=numbers.device)
+    rows[sentence, place] = numbers
+    return rows

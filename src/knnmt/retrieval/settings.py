@@ -1,0 +1,36 @@
+"""The settings of retrieval, as a command, a settings file or a caller gives them."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class RetrievalSettings(BaseModel):
+    """How a store is searched, and how much what is found counts. Distances are in the store's metric."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    system: str = Field(default="fast", description="which of the systems")
+    k: int | None = Field(default=16, ge=1, le=4096, description="neighbours; null for a whole cluster (faster only)")
+    c: int = Field(default=64, ge=1, description="training tokens that a source token sees (fast)")
+    temperature: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="T: the softmax is over -distance/T; default: by the store"
+    )
+    weight: float = Field(default=0.9, ge=0, le=1, description="λ: the share of p_kNN, or the most of it")
+    adapt: Literal["constant", "distance"] = Field(
+        default="distance", description="λ is constant, or falls with the nearest neighbour's distance"
+    )
+    reach: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="τ: the distance at which λ is 0; default: by the store"
+    )
+    probe: int = Field(default=1, ge=1, description="clusters that are ranked together (faster)")
+    nprobe: int = Field(default=32, ge=1, description="lists searched where not all are: FAISS index, large types")
+    index: bool = Field(default=False, description="search by the store's FAISS index instead of exactly (knn)")
+
+    def temperature_of(self, scale: float) -> float:
+        """T, given the median distance between random keys."""
+        return self.temperature or scale / 40
+
+    def reach_of(self, scale: float) -> float:
+        """τ, given the median distance between random keys."""
+        return self.reach or scale / 2

@@ -1,0 +1,105 @@
+"""The systems by name: each is a way to select, once a sentence, and a way to look up, every step."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from knnmt.datastore.store import Datastore
+from knnmt.errors import UsageError
+from knnmt.model.transformer import States
+from knnmt.retrieval import lookup, select
+from knnmt.retrieval.combine import Neighbours, mix, weights
+from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.retrieval.tensors import Tensors
+
+Select = Callable[[Tensors, select.Source, RetrievalSettings], select.Selection]
+MakeLookup = Callable[[Tensors, select.Selection, RetrievalSettings], lookup.Lookup]
+
+TYPES = ("type_offsets", "source_keys")
+LINKS = ("link_offsets", "link_entries")
+CLUSTERS = ("cluster_offsets", "cluster_source", "coarse_offsets", "coarse_ranges", "coarse_source")
+MEMBERS = ("cluster_starts", *LINKS)
+KEYS = ("target_ids", "target_keys")
+RANKINGS = ("cluster_target", "ranking_offsets", "ranking_entries", "ranking_tokens", "ranking_distances")
+
+
+@dataclass(frozen=True)
+class System:
+    """How a system selects and looks up, and the arrays that it opens (keys may be quantized)."""
+
+    select: Select
+    lookup: MakeLookup
+    arrays: tuple[str, ...]
+
+
+SYSTEMS = {
+    "knn": System(select.everything, lookup.Whole, KEYS),
+    "fast": System(select.near_tokens, lookup.Exact, (*TYPES, *CLUSTERS, *MEMBERS, *KEYS)),
+    "fast-clustered": System(select.near_members, lookup.Exact, (*CLUSTERS, *MEMBERS, *KEYS)),
+    "faster": System(select.near_clusters, lookup.Ranked, (*CLUSTERS, *RANKINGS)),
+    "faster-exact": System(
+        select.near_members_by_cluster, lookup.ClusterExact, (*CLUSTERS, *MEMBERS, *KEYS, "cluster_target")
+    ),
+}  # and base MT, which is none of them
+
+
+class Retriever:
+    """A store, ready to be looked up by a model on its device."""
+
+    def __init__(
+        self,
+        store: Datastore,
+        device: torch.device,
+        settings: RetrievalSettings,
+        *,
+        removed: NDArray[np.bool_] | None = None,
+    ) -> None:
+        system = SYSTEMS.get(settings.system)
+        if system is None:
+            raise UsageError(f"there is no system {settings.system!r}: use base, {', '.join(SYSTEMS)}")
+        if settings.system == "knn" and settings.index:
+            system = System(select.everything, lookup.Indexed, KEYS)
+        _check_k(store, settings)
+        self.store, self.settings, self.system = store, settings, system
+        self.tensors = Tensors(store, device, removed)
+
+    def look(self, ids: Tensor, mask: Tensor, states: Tensor) -> "SentenceLookup":
+        """What sentences may see. ids, mask: (B, S); states: (B, S, d), of the encoder."""
+        chosen = self.system.select(self.tensors, select.Source(ids, mask, states), self.settings)
+        return SentenceLookup(self, self.system.lookup(self.tensors, chosen, self.settings))
+
+
+class SentenceLookup:
+    """A batch of sentences in the search: mixes what their decoder states find into the model's scores."""
+
+    def __init__(self, retriever: Retriever, found: lookup.Lookup) -> None:
+        self.retriever, self.lookup = retriever, found
+        self.tensors, self.settings = retriever.tensors, retriever.settings
+        self.key = retriever.store.manifest.key
+
+    def mix(self, states: States, logits: Tensor, normaliser: Tensor) -> Tensor:
+        """Change logits (B, K, V) in place and return their new normaliser (B, K)."""
+        neighbours = self.lookup.neighbours(self.tensors.query(states.key(self.key)))
+        return mix(logits, normaliser, neighbours, self.weight(neighbours))
+
+    def weight(self, neighbours: Neighbours) -> Tensor:
+        """λ of each beam (B, K)."""
+        return weights(neighbours.nearest, self.settings, self.tensors.scale)
+
+    def keep(self, rows: Tensor) -> None:
+        """Only these sentences are still searched."""
+        self.lookup.keep(rows)
+
+
+def _check_k(store: Datastore, settings: RetrievalSettings) -> None:
+    """Refuse a k that the store's rankings are too short for, and a k of all where that means the whole store."""
+    k_max = store.manifest.settings["k_max"]
+    if settings.k is None and not settings.system.startswith("faster"):
+        raise UsageError(f"{settings.system} needs a number of neighbours k")
+    if settings.system == "faster" and k_max is not None and (settings.k is None or settings.k > k_max):
+        asked = "all entries of a cluster" if settings.k is None else f"k={settings.k}"
+        raise UsageError(f"{asked} was asked for, and {store.path} ranks {k_max} a cluster: build it with more (k_max)")

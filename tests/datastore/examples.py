@@ -1,0 +1,58 @@
+"""Stores on disk, in the true format, from arrays that were made by hand or by the oracle."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from knnmt.datastore import arrays, format, quantize
+from knnmt.datastore.store import Datastore
+
+from ..oracle.datastore import Store
+
+FIELDS = 4  # of a segment: source, target, origin, id
+
+
+def written(
+    store: Store, folder: Path, *, vocabulary: int, k_max: int | None = None, metric: format.Metric = "squared",
+    pq: bool = False, **fields: Any,
+) -> Datastore:  # fmt: skip
+    """Write a store of these arrays; the texts of its segments are just numbers."""
+    segments = len(store["target_offsets"]) - 1
+    texts = [f"{kind} {number}".encode() for number in range(segments) for kind in ("source", "target", "at", "id")]
+    text = {
+        "text": np.frombuffer(b"".join(texts), np.uint8),
+        "text_offsets": np.cumsum([0, *map(len, texts)]),
+        "coarse_offsets": np.zeros(len(store["type_offsets"]), np.int64),
+        "coarse_ranges": np.zeros((0, 2), np.int64),
+        "coarse_source": np.zeros((0, store["target_keys"].shape[1]), np.float16),
+    }
+    content = text | store
+    width = store["target_keys"].shape[1]
+    subspaces = quantize.subspaces(width)
+    if pq:
+        for side in ("target", "source"):
+            keys = content.pop(f"{side}_keys")
+            codebooks = quantize.train(keys, subspaces=subspaces)
+            content[f"{side}_codebooks"] = codebooks
+            content[f"{side}_codes"] = np.zeros((len(keys), subspaces), np.uint8)
+            quantize.encode(keys, codebooks, content[f"{side}_codes"])
+    part = folder.with_name(f"{folder.name}.part")
+    part.mkdir(parents=True)
+    for name, array in content.items():
+        arrays.write(part / f"{name}.npy", array)
+    sizes = {
+        "bytes": len(content["text"]), "segments": segments, "entries": len(store["target_ids"]),
+        "tokens": len(store["source_keys"]), "links": len(store["link_entries"]),
+        "clusters": len(store["cluster_source"]), "ranked": len(store["ranking_entries"]),
+        "coarse": len(content["coarse_source"]), "width": width, "subspaces": subspaces,
+        "subwidth": width // subspaces, "source_vocabulary": len(store["type_offsets"]) - 1,
+        "target_vocabulary": vocabulary,
+    }  # fmt: skip
+    described: dict[str, Any] = {
+        "made_by": "a test", "plan": "", "model": "none", "model_fingerprint": "", "tokenizer_fingerprint": "",
+        "languages": "de-en", "key": "ffn_input", "metric": metric, "scale": 1.0, "settings": {"k_max": k_max},
+        "kept": segments, "dropped": {}, "frequent_types": [], "parts": [format.seal(part, sizes)],
+    }  # fmt: skip
+    format.publish(part, format.Manifest(**described | fields), folder)
+    return Datastore.open(folder)
