@@ -96,6 +96,32 @@ def bar(label: str, total: int | None = None, *, quiet: bool = False) -> Iterato
         yield advance
 
 
+@contextlib.contextmanager
+def stages() -> Iterator[Callable[[str, int, int | None], None] | None]:
+    """A bar for each stage of long work: something to call with the stage, the work done, and the whole of it."""
+    with contextlib.ExitStack() as stack:
+        bars: dict[str, Callable[[int], None] | None] = {}
+
+        def advance(stage: str, done: int, total: int | None) -> None:
+            if stage not in bars:
+                stack.close()  # the stage before is done
+                bars[stage] = stack.enter_context(bar(f"{stage:<10}", total))
+            moved = bars[stage]
+            if moved is not None:
+                moved(done)
+
+        yield advance if sys.stderr.isatty() else None
+
+
+def size(count: float) -> str:
+    """Bytes as people read them."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError
+
+
 def watched(items: Iterable[Any], label: str) -> Iterator[Any]:
     """The items, counted by a bar."""
     with bar(label) as advance:

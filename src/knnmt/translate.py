@@ -3,17 +3,21 @@
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from knnmt.datastore.store import Datastore
 from knnmt.decode.beam import Hypothesis, search
-from knnmt.errors import DataError
+from knnmt.errors import DataError, UsageError
+from knnmt.evidence import TokenEvidence, explain
 from knnmt.model.checkpoint import EMBEDDED, Model, load
 from knnmt.model.represent import padded
+from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.retrieval.systems import SYSTEMS, Retriever
 
 FIRST_WINDOW = 64  # texts of a stream that are translated first, so that something comes out soon
 # where a text that is too long may be cut, best places first
@@ -41,6 +45,7 @@ class TranslateSettings(BaseModel):
     long: Literal["split", "refuse"] = Field(
         default="split", description="cut text that is too long for the model, or refuse it"
     )
+    evidence: bool = Field(default=False, description="say for each token what the store had to do with it")
 
     @model_validator(mode="after")
     def _fits(self) -> "TranslateSettings":
@@ -54,29 +59,48 @@ class Translation:
     """A translated text; alternatives are other translations of the same.
 
     `score` is its log-probability over length^penalty: with the usual penalty of 1, the mean of its tokens.
+    `evidence` says where each token comes from, if that was asked for.
     """
 
     text: str
     score: float
     tokens: tuple[int, ...] = ()
     alternatives: tuple["Translation", ...] = ()
+    evidence: tuple[TokenEvidence, ...] = ()
 
 
 class Translator:
-    """Translates with a pretrained model.
+    """Translates with a pretrained model and, where one is given, with a store of translations.
 
     >>> Translator().translate(["Guten Morgen!"])[0].text
+    >>> Translator("mini-de-en", "store", system="fast").translate(["Klicken Sie auf Speichern."])[0].text
+
+    `system` is `base` or one of those that retrieve; `retrieval` sets more than its name.
     """
 
     def __init__(
         self,
         model: str | Path | Model = EMBEDDED,
+        store: str | Path | Datastore | None = None,
         *,
+        system: str | None = None,
+        retrieval: RetrievalSettings | None = None,
         device: str = "auto",
         dtype: str = "auto",
         langs: str | None = None,
     ) -> None:
+        if system not in (None, "base", *SYSTEMS):
+            raise UsageError(f"there is no system {system!r}: use base, {', '.join(SYSTEMS)}")
+        if store is None and system not in (None, "base"):
+            raise UsageError(f"the system {system} needs a store: make one with `knnmt build`")
+        store = Datastore.open(store) if isinstance(store, str | Path) else store
         self.model = model if isinstance(model, Model) else load(model, device=device, dtype=dtype, langs=langs)
+        self.retriever: Retriever | None = None
+        if store is not None and system != "base":
+            store.check(self.model)
+            chosen = retrieval or RetrievalSettings()
+            chosen = chosen.model_copy(update={"system": system}) if system is not None else chosen
+            self.retriever = Retriever(store, self.model.device, chosen)
 
     def translate(self, texts: Sequence[str], settings: TranslateSettings | None = None) -> list[Translation]:
         """Translate texts, one translation each, in their order; an empty text stays empty."""
@@ -124,7 +148,12 @@ class Translator:
         if progress is not None:
             progress(owners.count([]))  # empty texts need no search
         for numbers in owners:
-            yield self._joined([found[number] for number in numbers], settings.n_best)
+            joined = self._joined([found[number] for number in numbers], settings.n_best)
+            if settings.evidence and self.retriever is not None:
+                best = [(pieces[number], found[number][0].tokens) for number in numbers]
+                every = [explain(self.model, self.retriever, source, tokens) for source, tokens in best]
+                joined = replace(joined, evidence=tuple(itertools.chain.from_iterable(every)))
+            yield joined
 
     def _count(self, text: str) -> int:
         return len(self.model.tokenizer.encode_source([text])[0])
@@ -143,9 +172,11 @@ class Translator:
             ids, mask = padded([pieces[row] for row in rows], model.special.pad, model.device)
             # far above any real translation, so that only loops are cut; the search knows the model's own limit
             limits = [settings.max_length or 3 * len(pieces[row]) + 30 for row in rows]
+            encoded = model.transformer.encode(ids, mask)
+            lookup = self.retriever.look(ids, mask, encoded.states) if self.retriever is not None else None
             hypotheses = search(
-                model.transformer, model.transformer.encode(ids, mask), model.special, limits,
-                beams=settings.beam, n_best=settings.n_best, length_penalty=penalty, early_stopping=settings.beam == 1,
+                model.transformer, encoded, model.special, limits, beams=settings.beam, n_best=settings.n_best,
+                length_penalty=penalty, early_stopping=settings.beam == 1, lookup=lookup,
             )  # fmt: skip
             for row, hypothesis in zip(rows, hypotheses, strict=True):
                 found[row] = hypothesis

@@ -1,5 +1,6 @@
-"""Stores on disk, in the true format, from arrays that were made by hand or by the oracle."""
+"""Stores on disk, in the true format, from arrays that were made by hand or by the oracle; and texts to build from."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -56,3 +57,19 @@ def written(
     }  # fmt: skip
     format.publish(part, format.Manifest(**described | fields), folder)
     return Datastore.open(folder)
+
+
+GERMAN = "der die das ein eine Haus Hund Katze Baum Garten läuft schläft sieht groß klein und im".split()
+ENGLISH = "the the the a a house dog cat tree garden runs sleeps sees big small and in".split()
+
+
+def parallel_text(path: Path, count: int, seed: int = 0) -> Path:
+    """Write pairs of the tiny models' words, translated word by word and at times in another order, as TSV."""
+    rng = random.Random(seed)
+    with path.open("w", encoding="utf-8") as file:
+        for number in range(count):
+            words = rng.choices(range(len(GERMAN)), k=rng.randint(2, 8))
+            moved = sorted(range(len(words)), key=lambda place: place + rng.choice([0, 0, 0, 1.5]))
+            source, target = (GERMAN[word] for word in words), (ENGLISH[words[place]] for place in moved)
+            file.write(f"{' '.join(source)} .\t{' '.join(target)} .\t{number}\n")
+    return path

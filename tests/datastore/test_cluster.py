@@ -118,6 +118,17 @@ def test_a_groups_clusters_do_not_depend_on_other_groups(drawn: Drawn, index: in
     assert group(clusters, index) == group(its_own, index)
 
 
+def test_groups_of_one_size_do_not_keep_each_other_going() -> None:
+    """They share a batch. Many rows are equal, so that parts are emptied and refilled in some groups for long."""
+    states = normal(12, 7)[np.random.default_rng(0).integers(0, 12, 60 * 40)]
+    offsets = 40 * np.arange(61)
+    clusters = cluster(states, offsets, 4)
+    for index in range(60):
+        alone = np.where(np.arange(61) > index, 40, 0)
+        its_own = cluster(states, alone, 4, order=np.arange(40 * index, 40 * index + 40))
+        assert group(clusters, index) == group(its_own, index)
+
+
 def test_clusters_are_the_same_whatever_the_workers(tmp_path: Path) -> None:
     sizes = np.random.default_rng(0).integers(0, 60, 300)
     sizes[7] = 3000

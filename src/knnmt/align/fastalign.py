@@ -7,6 +7,7 @@ segment, about 50 bytes a pair. The result does not depend on the number of thre
 its counts in corpus order.
 """
 
+import json
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -116,7 +117,7 @@ class Aligner:
         temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
             with temporary.open("wb") as file:
-                file.write(save(arrays, metadata))
+                file.write(_ordered(save(arrays, metadata)))
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)
@@ -148,6 +149,14 @@ class Aligner:
 
 _LOGS = ("log_forward", "log_backward", "target_null", "source_null")
 _KINDS = {"rows": np.int64, "targets": np.int32, **dict.fromkeys(_LOGS, np.float32), "tensions": np.float64}
+
+
+def _ordered(written: bytes) -> bytes:
+    """Sort the header of a safetensors file, whose metadata comes in any order: the same model is the same bytes."""
+    end = 8 + int.from_bytes(written[:8], "little")
+    head = json.dumps(json.loads(written[8:end]), sort_keys=True).encode()
+    head += b" " * (-len(head) % 8)  # the arrays begin at a multiple of 8
+    return len(head).to_bytes(8, "little") + head + written[end:]
 
 
 def _sound(arrays: dict[str, NDArray[Any]]) -> bool:

@@ -22,6 +22,7 @@ import numpy as np
 
 from knnmt import __version__
 from knnmt.corpus import Languages, files_of
+from knnmt.corpus.files import require_readable
 from knnmt.datastore import arrays, format, stages
 from knnmt.datastore.settings import BuildSettings
 from knnmt.errors import StoreError, UsageError
@@ -33,6 +34,7 @@ _log = logging.getLogger(__name__)
 SCALE_SAMPLE = 4000  # pairs of keys whose median distance is the scale of temperatures
 ALWAYS = ("text", "text_offsets", "target_ids", "target_offsets")  # kept for evidence, whatever the systems
 FREQUENT = 20  # types that the manifest names
+PUBLISHING = ("part-", f".{format.MANIFEST}.")  # names in the folder of a store whose manifest is not there yet
 
 
 @dataclass
@@ -70,10 +72,15 @@ def build(
         settings = settings.model_copy(update={"clean": None})
     languages = Languages.parse(langs)
     plan = _plan(corpus, model, languages, settings, alignments)
+    work = format.work_folder(out)
     if _already_there(out, plan, replace):
+        if (work / "lock").exists() and not (work / "plan").exists():  # its removal was cut off
+            with _locked(work):
+                _remove(work)
         manifest = format.read_manifest(out)
         return BuildReport({}, manifest.kept, manifest.dropped, manifest.size, 0)
-    with _work_folder(format.work_folder(out), plan) as work:
+    with _locked(work):
+        _begin(work, plan)
         job = stages.Job(
             list(corpus), alignments, model, languages, settings, work / "part", work / "scratch",
             workers or len(os.sched_getaffinity(0)), progress,
@@ -83,13 +90,15 @@ def build(
             began = time.perf_counter()
             if not (work / f"{name}.done").exists():
                 stage()
+                for path in (*job.part.iterdir(), *job.scratch.iterdir()):
+                    format.sync(path)  # a machine that crashes after this has the arrays, not just the word for it
                 format.write_whole(work / f"{name}.done", b"")
                 report.seconds[name] = time.perf_counter() - began
         manifest = format.Manifest.model_validate_json((work / "manifest").read_bytes())
         format.publish(work / "part", manifest, out)
         report.kept, report.dropped, report.size = manifest.kept, manifest.dropped, manifest.size
         report.left_out = json.loads((work / "sizes").read_bytes())["left_out"]
-    shutil.rmtree(work)
+        _remove(work)
     return report
 
 
@@ -118,11 +127,13 @@ def _plan(
     corpus: Sequence[Path], model: Model, languages: Languages, settings: BuildSettings, alignments: Path | None
 ) -> str:
     """A digest of all that the result depends on."""
-    files = [path for one in corpus for path in files_of(one, languages)] + ([alignments] if alignments else [])
+    files = [path for one in corpus for path in files_of(one, languages)]
+    files += [require_readable(alignments)] if alignments is not None else []
+    precision = str(model.transformer.decoder.embedding.weight.dtype)
     content = {
         "format": format.FORMAT,
         "files": [(str(path), format.checksum(path)) for path in files],  # segments name the file they come from
-        "model": [model.fingerprint, model.tokenizer.fingerprint, model.device.type],
+        "model": [model.fingerprint, model.tokenizer.fingerprint, model.device.type, precision],
         "languages": str(languages),
         "settings": settings.model_dump(mode="json"),
     }
@@ -135,46 +146,69 @@ def _already_there(out: Path, plan: str, replace: bool) -> bool:
         raise UsageError(f"cannot build {out}: there is no folder {out.parent}")
     if out.exists() and not out.is_dir():
         raise UsageError(f"cannot build {out}: there is a file of that name")
-    if not out.exists() or not any(out.iterdir()):
+    if not (out / format.MANIFEST).exists():
+        if out.exists() and not all(path.name.startswith(PUBLISHING) for path in out.iterdir()):
+            raise UsageError(f"cannot build {out}: it is a folder with other files in it")
         return False
-    if not (out / format.MANIFEST).exists() and any(not path.name.startswith("part-") for path in out.iterdir()):
-        raise UsageError(f"cannot build {out}: it is a folder with other files in it")
-    try:
-        found = format.read_manifest(out).plan
-    except StoreError:
-        found = ""
     begun = format.work_folder(out) / "plan"
     resumed = begun.exists() and begun.read_text() == plan  # a build that was to replace it, or had just published it
-    if found == plan and not replace and not resumed:
-        return True
-    if found not in ("", plan) and not replace and not resumed:
+    if replace or resumed:
+        return False
+    try:
+        same = format.read_manifest(out).plan == plan
+    except StoreError as error:
+        raise UsageError(f"{error}; to build here all the same, replace it (--replace)") from None
+    if not same:
         raise UsageError(f"{out} holds another datastore: choose another folder, or replace it (--replace)")
-    return False
+    return True
 
 
 @contextlib.contextmanager
-def _work_folder(work: Path, plan: str) -> Iterator[Path]:
-    """The work folder of a plan, for one build at a time; what another plan left in it is removed."""
+def _locked(work: Path) -> Iterator[None]:
+    """Have a work folder for one build alone."""
     work.mkdir(exist_ok=True)
+    if not (work / "lock").exists() and any(work.iterdir()):
+        raise UsageError(f"{work} is in the way, a folder that no build has made: move it, or build elsewhere")
     with (work / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise UsageError(f"another build is at work in {work}: wait for it, or stop it") from None
-        begun = work / "plan"
-        found = begun.read_text() if begun.exists() else None
-        if found != plan:
-            if found is not None:
-                _log.warning("%s was left by a build with other texts, model or settings: starting again", work)
-            for path in work.iterdir():
-                if path.is_dir():
-                    shutil.rmtree(path)
-                elif path.name != "lock":
-                    path.unlink()
-            (work / "part").mkdir()
-            (work / "scratch").mkdir()
-            format.write_whole(begun, plan.encode())
-        yield work
+        if not os.fstat(lock.fileno()).st_nlink:
+            raise UsageError(f"another build has just ended in {work}: give the command again")
+        yield
+
+
+def _begin(work: Path, plan: str) -> None:
+    """Make the work folder that of a plan; what another plan left in it is removed."""
+    begun = work / "plan"
+    found = begun.read_text() if begun.exists() else None
+    if found == plan:
+        return
+    if found is not None:
+        _log.warning("%s was left by a build with other texts, model or settings: starting again", work)
+    _clear(work)
+    (work / "part").mkdir()
+    (work / "scratch").mkdir()
+    format.write_whole(begun, plan.encode())
+
+
+def _clear(work: Path) -> None:
+    """Remove all but the lock, the plan first: without it, nothing that is left is taken up again."""
+    (work / "plan").unlink(missing_ok=True)
+    for path in work.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != "lock":
+            path.unlink()
+
+
+def _remove(work: Path) -> None:
+    """Remove a locked work folder, the lock last."""
+    _clear(work)
+    (work / "lock").unlink()
+    with contextlib.suppress(OSError):  # the next build may have begun in it
+        work.rmdir()
 
 
 # ------------------------------------------------------------------------------------------------------------- seal
@@ -183,8 +217,8 @@ def _work_folder(work: Path, plan: str) -> Iterator[Path]:
 def _seal(job: stages.Job, plan: str, work: Path) -> None:
     """Leave out what the systems do not need, and describe the rest in the manifest."""
     if not (work / "sizes").exists():  # once this is written, arrays may be gone
-        needed = _needed(job.settings)
-        unneeded = [path for path in job.part.glob("*.npy") if path.stem not in needed]
+        needed = {format.ALIGNER, format.INDEX, *(f"{name}.npy" for name in _needed(job.settings))}
+        unneeded = [path for path in job.part.iterdir() if path.name not in needed]  # or half of a file, cut off
         described = {
             "left_out": sum(path.stat().st_size for path in unneeded),
             "unneeded": [path.name for path in unneeded],

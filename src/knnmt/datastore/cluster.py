@@ -1,23 +1,20 @@
 """Clusters of states: k-means inside every group of rows, the centroids, and what each cluster links to, ranked."""
 
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from knnmt.align.bitext import Int32, Int64, blocks, offsets_of, rises
+from knnmt.datastore.workers import parallel
 from knnmt.errors import DataError, UsageError
 
 Float16 = NDArray[np.float16]
 Float32 = NDArray[np.float32]
-
-Job = TypeVar("Job")
-Result = TypeVar("Result")
 
 COARSE_FROM = 1024  # clusters a group, above which they get a coarse level
 TRAINING_ROWS = 256  # a centroid: more make k-means slower and hardly better, as FAISS has it
@@ -119,7 +116,7 @@ def cluster(
 
     while pieces.sizes.size:
         following = [pieces[:0]]
-        for batch, counts in _parallel(split, _batches(pieces, states.shape[1], memory), workers, memory):
+        for batch, counts in parallel(split, _batches(pieces, states.shape[1], memory), workers, memory):
             parent, part = np.nonzero(counts)
             sizes, batch = counts[parent, part], batch[parent]
             inside = (np.cumsum(counts, axis=1) - counts)[parent, part]
@@ -155,7 +152,7 @@ def centroids(states: Float16, order: Int64, starts: Int64, unit: bool = False, 
         first, last = block
         means[first:last] = _means(states, order, starts[first : last + 1], unit, first)
 
-    for _ in _parallel(average, ((block, 0) for block in blocks(states.shape[1] * starts)), workers):
+    for _ in parallel(average, ((block, 0) for block in blocks(states.shape[1] * starts)), workers):
         pass
     return means
 
@@ -200,7 +197,7 @@ def rank(
 
     # A cluster without links still takes the room of its centroid.
     jobs = ((block, 0) for block in blocks(target_keys.shape[1] * (links + np.arange(links.size))))
-    ranked = sorted(_parallel(rank_block, jobs, workers), key=itemgetter(0))
+    ranked = sorted(parallel(rank_block, jobs, workers), key=itemgetter(0))
     entries = np.concatenate([np.empty(0, np.int32), *(lists for _, (lists, _) in ranked)])
     distances = np.concatenate([np.empty(0, np.float32), *(lists for _, (_, lists) in ranked)])
     return Ranking(means, offsets_of(counts), entries, target_ids[entries], distances)
@@ -234,33 +231,6 @@ def _batches(pieces: _Pieces, width: int, memory: int) -> Iterator[tuple[_Pieces
 def _training_rows(size: int, parts: int, width: int, memory: int) -> int:
     """Return how many of a piece's rows k-means is trained on."""
     return min(size, parts * TRAINING_ROWS, max(parts, memory // (16 * width)))
-
-
-def _parallel(
-    work: Callable[[Job], Result], jobs: Iterable[tuple[Job, int]], workers: int, memory: int = 0
-) -> Iterator[tuple[Job, Result]]:
-    """Do jobs in threads, as many at a time as their bytes fit in memory; yield each with its result as they end.
-
-    A thread computes with itself alone: how sums are cut among threads would show in their last bits, and
-    threads that wait for each other are slow on a busy machine.
-    """
-    threads = torch.get_num_threads()  # of this thread, and of those begun later, which a worker would set to one
-    running: dict[Future[Result], tuple[Job, int]] = {}
-
-    def ended() -> Iterator[tuple[Job, Result]]:
-        for future in wait(running, return_when=FIRST_COMPLETED).done:
-            yield running.pop(future)[0], future.result()
-
-    try:
-        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            for job, cost in jobs:
-                while running and (len(running) > 2 * workers or cost + sum(c for _, c in running.values()) > memory):
-                    yield from ended()
-                running[pool.submit(work, job)] = job, cost
-            while running:
-                yield from ended()
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _split(states: Float16, order: Int64, pieces: _Pieces, iterations: int, memory: int) -> Int64:

@@ -10,11 +10,12 @@ import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 ALIGNER, INDEX = "aligner.safetensors", "index.faiss"  # the files of a part that are no arrays
 BLOCK = 1 << 24  # bytes that are read at a time for a checksum
+LARGEST = 1 << 48  # of a part's sizes: no sum or product of two overflows where one is 0
 
 Metric = Literal["squared", "euclidean", "cosine"]
 
@@ -77,6 +79,8 @@ ARRAYS = {
     "coarse_ranges": Array("int64", ("coarse", "2"), below="clusters+1"),
     "coarse_source": Array("float16", ("coarse", "width")),
 }
+FILES = {ALIGNER, INDEX, *(f"{name}.npy" for name in ARRAYS)}
+_TERM = re.compile(r"(?:(\d+)\*)?(\w+)(?:\+(\d+))?")
 
 
 class _Record(BaseModel):
@@ -94,7 +98,7 @@ class SealedPart(_Record):
     """A part as the manifest knows it: its folder, its sizes, its files."""
 
     name: str = Field(pattern=r"^part-[0-9a-f]{16}$")
-    sizes: dict[str, int]
+    sizes: dict[str, Annotated[int, Field(ge=0, le=LARGEST)]]
     files: dict[str, File]
 
 
@@ -108,7 +112,7 @@ class FrequentType(_Record):
 class Manifest(_Record):
     """What a store is made of and what it was made with."""
 
-    format: int = FORMAT
+    format: int = Field(default=FORMAT, ge=FORMAT, le=FORMAT)
     made_by: str
     plan: str  # digest of everything that the result depends on
     model: str  # its name, for people; the fingerprints decide
@@ -145,7 +149,7 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     try:
         written = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         raise StoreError(_no_store(folder)) from None
     try:
         content = json.loads(written)["knnmt"]
@@ -159,14 +163,16 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         manifest = Manifest.model_validate(content)
         canonical = manifest_bytes(manifest)
-    except (ValidationError, ValueError) as error:
+        json.dumps(content, ensure_ascii=False).encode()  # half a surrogate pair could not be shown
+    except (ValidationError, ValueError, RecursionError) as error:
         raise StoreError(f"{path} is damaged: its content is not what a manifest holds") from error
     if canonical != written:
         raise StoreError(f"{path} is damaged: its checksum does not fit")
     for part in manifest.parts:
-        for name in part.files:
-            if name not in (ALIGNER, INDEX) and name.removesuffix(".npy") not in ARRAYS:
-                raise StoreError(f"{path} names a file that no store has: {name!r}")
+        if strange := set(part.files) - FILES:
+            raise StoreError(f"{path} names a file that no store has: {min(strange)!r}")
+        if missing := SIZES - set(part.sizes):
+            raise StoreError(f"{path} is damaged: it has no size {min(missing)!r}")
     return manifest
 
 
@@ -179,7 +185,8 @@ def _no_store(folder: Path) -> str:
 
 def work_folder(store: Path) -> Path:
     """Where a build keeps what it has made so far: beside the store, on the same disk."""
-    return store.with_name(store.name + ".building")
+    place = store.resolve()  # "." has no name, and a link may lead to another disk
+    return place.parent / f"{place.name}.building"
 
 
 # ---------------------------------------------------------------------------------------------- arrays and files
@@ -192,17 +199,23 @@ def shape_of(array: Array, sizes: Mapping[str, int]) -> tuple[int, ...]:
 
 def _size(term: str, sizes: Mapping[str, int]) -> int:
     """The value of `entries`, `segments+1`, `4*segments+1` or `256`."""
-    factor, name, more = re.fullmatch(r"(?:(\d+)\*)?(\w+)(?:\+(\d+))?", term).groups()  # type: ignore[union-attr]
+    factor, name, more = _TERM.fullmatch(term).groups()  # type: ignore[union-attr]
     return int(factor or 1) * (int(name) if name.isdigit() else sizes[name]) + int(more or 0)
+
+
+def _names(array: Array) -> set[str]:
+    """The sizes that an array is checked by."""
+    terms = (*array.shape, array.offsets_into or "1", array.below or "1")
+    return {name for term in terms if not (name := _TERM.fullmatch(term)[2]).isdigit()}  # type: ignore[index]
+
+
+SIZES = {name for array in ARRAYS.values() for name in _names(array)}
 
 
 def open_array(path: Path, name: str, sizes: Mapping[str, int]) -> NDArray[Any]:
     """Map an array of a part into memory, after its size, header and values were checked."""
     array = ARRAYS[name]
-    try:
-        shape = shape_of(array, sizes)
-    except KeyError as error:
-        raise StoreError(f"{path} cannot be read: the manifest has no size {error}") from None
+    shape = shape_of(array, sizes)
     head = arrays.header(array.dtype, shape)
     items = int(np.prod(shape, dtype=object))
     expect_size(path, len(head) + items * np.dtype(array.dtype).itemsize)
@@ -211,8 +224,10 @@ def open_array(path: Path, name: str, sizes: Mapping[str, int]) -> NDArray[Any]:
             raise StoreError(f"{path} is damaged: its header is not that of {array.dtype} {shape}")
     # copy-on-write: torch takes only arrays that may be written, and nothing ever is
     found = arrays.mapped(path, array.dtype, shape, "c")
-    if array.offsets_into is not None and not rises(found, total := _size(array.offsets_into, sizes)):
-        raise StoreError(f"{path} is damaged: its offsets do not rise from 0 to {total}")
+    if array.offsets_into is not None:
+        total = _size(array.offsets_into, sizes)
+        if not (found.min() >= 0 and found.max() <= total and rises(found, total)):
+            raise StoreError(f"{path} is damaged: its offsets do not rise from 0 to {total}")
     if array.below is not None and items and not (found.min() >= 0 and found.max() < _size(array.below, sizes)):
         raise StoreError(f"{path} is damaged: it holds numbers outside 0 to {_size(array.below, sizes) - 1}")
     return found
@@ -221,11 +236,13 @@ def open_array(path: Path, name: str, sizes: Mapping[str, int]) -> NDArray[Any]:
 def expect_size(path: Path, size: int) -> None:
     """Refuse a file that is missing or was cut short."""
     try:
-        found = path.stat().st_size
+        found = path.stat()
     except OSError:
         raise StoreError(f"{path} is missing: copy the whole store again, or build it again") from None
-    if found != size:
-        raise StoreError(f"{path} is damaged: it has {found:,} bytes instead of {size:,}")
+    if not stat.S_ISREG(found.st_mode):
+        raise StoreError(f"{path} is damaged: it is no file")
+    if found.st_size != size:
+        raise StoreError(f"{path} is damaged: it has {found.st_size:,} bytes instead of {size:,}")
 
 
 def checksum(path: Path) -> str:
@@ -258,6 +275,7 @@ def seal(folder: Path, sizes: Mapping[str, int]) -> SealedPart:
     for path in sorted(folder.iterdir()):
         sync(path)
         files[path.name] = File(size=path.stat().st_size, checksum=checksum(path))
+    sync(folder)
     content = json.dumps({name: file.checksum for name, file in files.items()}).encode()
     return SealedPart(name=f"part-{digest(content)[:16]}", sizes=dict(sorted(sizes.items())), files=files)
 
@@ -288,7 +306,7 @@ def _sound(folder: Path, part: SealedPart) -> bool:
             expect_checksum(folder / name, file)
     except StoreError:
         return False
-    return True
+    return {path.name for path in folder.iterdir()} == set(part.files)
 
 
 def write_whole(path: Path, content: bytes) -> None:

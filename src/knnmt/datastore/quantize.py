@@ -5,9 +5,7 @@ Codebooks are (M, 256, d/M) float32: a NumPy array where they are made and store
 """
 
 import math
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
@@ -18,6 +16,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from knnmt.datastore.workers import lone_threads
 from knnmt.errors import DataError, UsageError
 
 CENTROIDS = 256  # of each subspace: a code is a byte
@@ -39,7 +38,7 @@ def train(
     subspaces: int,
     seed: int = 0,
     sample: int = CENTROIDS * CENTROIDS,
-    iterations: int = 16,
+    iterations: int = 8,
     device: torch.device | str = "cpu",
 ) -> NDArray[np.float32]:
     """Make codebooks by k-means in every subspace at once, on a sample of the rows; only those are read.
@@ -59,7 +58,7 @@ def train(
     parts = torch.from_numpy(chosen).to(device).view(rows.size, subspaces, -1).transpose(0, 1).contiguous()
     draws = torch.from_numpy(rng.random((subspaces, CENTROIDS))).to(device)
     group = GROUP_SIZE[parts.device.type]
-    with _workers(torch.get_num_threads()) as pool:
+    with lone_threads(torch.get_num_threads()) as pool:
         clusters = pool.map(partial(_cluster, iterations=iterations), parts.split(group), draws.split(group))
         return torch.cat(list(clusters)).cpu().numpy()
 
@@ -91,13 +90,13 @@ def encode(
         parts = torch.from_numpy(filled).view(TASK_SIZE, subspaces, width).transpose(0, 1)
         out[start : start + TASK_SIZE] = _nearest(parts, expansion)[:, : len(rows)].T
 
-    with _workers(workers or torch.get_num_threads()) as pool:
+    with lone_threads(workers or torch.get_num_threads()) as pool:
         for start in range(0, count, REPORT_SIZE):
             stop = min(start + REPORT_SIZE, count)
             for _ in pool.map(encode_rows, range(start, stop, TASK_SIZE)):
                 pass
             if progress is not None:
-                progress(stop)
+                progress(stop - start)
 
 
 def decode(codes: Tensor, codebooks: Tensor) -> Tensor:
@@ -116,9 +115,8 @@ def tables(queries: Tensor, codebooks: Tensor) -> Tensor:
     """
     expansion = Expansion.of(codebooks)
     parts = queries.float().reshape(-1, len(codebooks), codebooks.shape[-1]).transpose(0, 1) - expansion.centre
-    squares = (
-        torch.baddbmm(expansion.level, parts, expansion.slope).add_(parts.square().sum(-1, keepdim=True)).clamp_(min=0)
-    )
+    squares = torch.baddbmm(expansion.level, parts, expansion.slope)
+    squares.add_(parts.square().sum(-1, keepdim=True)).clamp_(min=0)
     return squares.transpose(0, 1).reshape(*queries.shape[:-1], *codebooks.shape[:2])
 
 
@@ -129,15 +127,17 @@ def distances(tables: Tensor, codes: Tensor) -> Tensor:
     """
     *lead, queries, subspaces, _ = tables.shape
     batch, count = math.prod(lead), codes.shape[-2]
+    result = tables.new_empty(batch, queries, count)
+    if not result.numel():  # embedding_bag cannot look up nothing
+        return result.view(*lead, queries, count)
     # A centroid's distances to all queries of its batch lie side by side, so that one look-up serves them all.
     # Flattened in between, as a single column would otherwise keep strides for which embedding_bag is slow.
-    weights = tables.reshape(batch, queries, -1).transpose(1, 2).reshape(-1).view(-1, queries)
+    weights = tables.reshape(batch, queries, -1).transpose(1, 2).flatten().view(-1, queries)
     first = CENTROIDS * torch.arange(batch * subspaces, dtype=torch.int32, device=codes.device)
-    first = first.view(batch, 1, subspaces)
-    result = tables.new_empty(batch, queries, count)
-    rows = _block(tables, max(batch, 1) * (subspaces + queries))
+    first, codes = first.view(batch, 1, subspaces), codes.reshape(batch, count, subspaces)
+    rows = _block(tables, batch * (subspaces + queries))
     for start in range(0, count, rows):
-        block = codes.reshape(batch, count, subspaces)[:, start : start + rows] + first
+        block = codes[:, start : start + rows] + first
         sums = F.embedding_bag(block.flatten(0, 1), weights, mode="sum")
         result[..., start : start + rows] = sums.view(batch, -1, queries).transpose(1, 2)
     return result.view(*lead, queries, count)
@@ -147,7 +147,7 @@ def distances(tables: Tensor, codes: Tensor) -> Tensor:
 class Expansion:
     """Squared distances to centroids as |y|² + slope·y + level, where y is what a part differs from the centre by.
 
-    Around the centre of a subspace's centroids the terms are no larger than the distances: nothing cancels.
+    Around the centre of a subspace's centroids the terms are about as large as the distances: little cancels.
     centre: (M, 1, d/M); slope: (M, d/M, 256); level: (M, 1, 256), all float32
     """
 
@@ -224,15 +224,3 @@ def _refuse_infinite(states: NDArray[np.float32], rows: NDArray[np.int64]) -> No
     wrong = ~np.isfinite(states).all(1)
     if wrong.any():
         raise DataError(f"state {rows[wrong.argmax()]} is not finite: it does not fit into float16")
-
-
-@contextmanager
-def _workers(count: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads that each compute alone, so that results do not depend on their number."""
-    threads = torch.get_num_threads()
-    try:
-        with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            yield pool
-    finally:
-        # What a worker sets for itself becomes the default of all threads to come.
-        torch.set_num_threads(threads)

@@ -6,7 +6,6 @@ the long one, goes on with the first shard that is not on disk yet.
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,13 @@ from knnmt.align.bitext import Int64, offsets_of
 from knnmt.corpus import CleanReport, Languages, Reason, Segment, clean, read_all, unfit
 from knnmt.datastore import arrays, cluster, format, quantize
 from knnmt.datastore.settings import BuildSettings
+from knnmt.datastore.workers import parallel
 from knnmt.errors import DataError
 from knnmt.model.checkpoint import Model
 from knnmt.model.represent import represent
 
 TOGETHER = 1000  # segments that are tokenized together
-SHARD = 8  # batches of tokens that are represented, and kept or done again, together
+SHARD = 16  # batches of tokens that are represented, and kept or done again, together
 SYNC_SECONDS = 10.0  # the work that a crash of the machine may cost
 INDEX_FROM = 39 * 256  # keys; FAISS wants as many to train a product quantizer, and fewer are searched at once
 INDEX_SAMPLE = 64  # more for each list, to train the lists on
@@ -47,6 +47,11 @@ class Job:
     scratch: Path
     workers: int
     progress: Progress | None
+
+    @property
+    def batch_tokens(self) -> int:
+        """Tokens that the model sees at once: as many as its device works best with."""
+        return self.settings.batch_tokens or (1024 if self.model.device.type == "cpu" else 16384)
 
     def watch(self, stage: str, total: int | None = None) -> Callable[[int], None]:
         """Something that a stage calls with the work it has done."""
@@ -94,7 +99,7 @@ def read_corpus(job: Job) -> CleanReport:
     arrays.write(job.part / "text_offsets.npy", offsets_of(np.array(texts)))
     arrays.write(job.scratch / "source_offsets.npy", offsets_of(np.array(sources)))
     arrays.write(job.part / "target_offsets.npy", offsets_of(np.array(targets)))
-    arrays.write(job.scratch / "numbers.npy", np.array(numbers, np.int64))
+    arrays.write(job.scratch / "numbers.npy", np.array([*numbers, report.seen], np.int64))
     return report
 
 
@@ -137,7 +142,8 @@ def align_tokens(job: Job) -> None:
     advance = job.watch("align", 2 * len(bitext))
     if job.alignments is not None:
         chosen = job.scratch / "alignments.txt"
-        _choose_lines(job.alignments, arrays.read(job.scratch / "numbers.npy"), chosen)
+        *numbers, segments = arrays.read(job.scratch / "numbers.npy").tolist()
+        _choose_lines(job.alignments, numbers, segments, chosen)
         links = read_pharaoh(chosen, bitext)
         links = cover(links, bitext) if settings.cover else links
     else:
@@ -174,17 +180,16 @@ def group_by_type(bitext: Bitext, links: Links, vocabulary: int) -> dict[str, ND
     }
 
 
-def _choose_lines(path: Path, numbers: NDArray[np.int64], out: Path) -> None:
+def _choose_lines(path: Path, numbers: list[int], segments: int, out: Path) -> None:
     """The lines of those segments that were kept."""
-    wanted = iter(numbers.tolist())
-    following = next(wanted, None)
+    kept, count = set(numbers), 0
     with path.open("rb") as lines, out.open("wb") as chosen:
-        for number, line in enumerate(lines):
-            if number == following:
+        for line in lines:
+            if count in kept:
                 chosen.write(line)
-                following = next(wanted, None)
-    if following is not None:
-        raise DataError(f"{path} has no line for segment {following + 1} of the corpus: it needs one for each")
+            count += 1
+    if count != segments:
+        raise DataError(f"{path} has {count:,} lines, and the corpus {segments:,} segments: it needs one for each")
 
 
 def _steps(advance: Callable[[int], None], share: int) -> Callable[[int, int], None]:
@@ -215,18 +220,17 @@ def represent_tokens(job: Job) -> None:
     if not journal.exists():
         for file, shape in zip(files, shapes, strict=True):
             arrays.create(file, "float16", shape)
+            format.sync(file)
         journal.touch()
     keys, states = (arrays.mapped(file, "float16", shape, "r+") for file, shape in zip(files, shapes, strict=True))
-    done = {int(line) for line in journal.read_text().split("\n")[:-1]}
-    shards = [shard for shard in _shards(bitext, SHARD * job.settings.batch_tokens) if shard[0] not in done]
+    done = {int(line) for line in journal.read_text().split("\n")[:-1] if line.isdigit()}
+    format.write_whole(journal, "".join(f"{first}\n" for first in done).encode())  # less a last line that was cut off
+    shards = [shard for shard in _shards(bitext, SHARD * job.batch_tokens) if shard[0] not in done]
     advance = job.watch("represent", sum(last - first for first, last in shards))
 
-    def work(shard: tuple[int, int]) -> tuple[int, int]:
+    def work(shard: tuple[int, int]) -> None:
         _represent_shard(job, bitext, place, shard, keys, states)
-        return shard
 
-    on_cpu = job.model.device.type == "cpu"
-    pool = ThreadPoolExecutor(job.workers if on_cpu else 1, initializer=_one_thread if on_cpu else None)
     fresh: list[int] = []
 
     def note() -> None:
@@ -237,23 +241,17 @@ def represent_tokens(job: Job) -> None:
             file.writelines(f"{first}\n" for first in fresh)
         fresh.clear()
 
+    workers = job.workers if job.model.device.type == "cpu" else 1
+    noted = time.monotonic()
     try:
-        began = time.monotonic()
-        for future in as_completed([pool.submit(work, shard) for shard in shards]):
-            first, last = future.result()
+        for (first, last), _ in parallel(work, ((shard, 0) for shard in shards), workers):
             fresh.append(first)
             advance(last - first)
-            if time.monotonic() - began > SYNC_SECONDS:
+            if time.monotonic() - noted > SYNC_SECONDS:
                 note()
-                began = time.monotonic()
+                noted = time.monotonic()
     finally:
-        pool.shutdown(cancel_futures=True)
         note()
-
-
-def _one_thread() -> None:
-    """Workers compute side by side, each with one thread: sums come out alike however many there are."""
-    torch.set_num_threads(1)
 
 
 def _shards(bitext: Bitext, tokens: int) -> Iterator[tuple[int, int]]:
@@ -280,7 +278,7 @@ def _represent_shard(
         for row in range(first, last)
     ]
     unit = job.settings.metric == "cosine"
-    for some in represent(job.model, pairs, key=job.settings.key, batch_tokens=job.settings.batch_tokens):
+    for some in represent(job.model, pairs, key=job.settings.key, batch_tokens=job.batch_tokens):
         source = place[_runs(bitext.source_offsets, first + np.array(some.rows))]
         target = _runs(bitext.target_offsets, first + np.array(some.rows))
         linked = source >= 0

@@ -94,9 +94,10 @@ class Datastore:
         if model.fingerprint != made.model_fingerprint:
             raise StoreError(f"{self.path} was made with another model ({made.model}): use that, or build it again")
         if model.tokenizer.fingerprint != made.tokenizer_fingerprint:
+            here = "-".join(code for code in (model.tokenizer.source, model.tokenizer.target) if code)
             raise StoreError(
-                f"{self.path} was made with another tokenizer or other languages ({made.model}, {made.languages}): "
-                "use those, or build it again"
+                f"{self.path} was made with another tokenizer or other languages ({made.model}, {made.languages}; "
+                f"here: {model.name}, {here or 'none named'}): use those, or build it again"
             )
 
     # ------------------------------------------------------------------------------------------------- texts

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Any
 
 from knnmt.errors import UsageError
@@ -100,6 +101,16 @@ class Tokenizer:
         """The text of target ids on one line: special tokens and bytes that make no character are left out."""
         text: str = self._hf.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return " ".join(text.replace("\ufffd", "").split())
+
+    def cut(self, ids: Sequence[int]) -> list[str]:
+        """The text that each target id adds to those before it, spaces included; nothing for a control token."""
+        texts = [
+            self._hf.decode(list(ids[:end]), skip_special_tokens=True, clean_up_tokenization_spaces=False).rstrip(
+                "\ufffd"  # bytes that are no whole character yet
+            )
+            for end in range(len(ids) + 1)
+        ]
+        return [after[len(before) :] if after.startswith(before) else "" for before, after in pairwise(texts)]
 
     def tokenize(self, text: str) -> list[str]:
         """The pieces of a source text as the vocabulary writes them, without tags and `</s>`."""

@@ -1,8 +1,12 @@
 """The settings of retrieval, as a command, a settings file or a caller gives them."""
 
-from typing import Literal
+import json
+from pathlib import Path
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+
+from knnmt.errors import DataError, UsageError
 
 
 class RetrievalSettings(BaseModel):
@@ -16,7 +20,14 @@ class RetrievalSettings(BaseModel):
     temperature: float | None = Field(
         default=None, gt=0, allow_inf_nan=False, description="T: the softmax is over -distance/T; default: by the store"
     )
-    weight: float = Field(default=0.9, ge=0, le=1, description="λ: the share of p_kNN, or the most of it")
+    weight: float = Field(
+        default=0.9,
+        ge=0,
+        le=1,
+        description="λ: the share of p_kNN, or the most of it",
+        validation_alias=AliasChoices("lambda", "weight"),  # `lambda` is a word of Python
+        serialization_alias="lambda",
+    )
     adapt: Literal["constant", "distance"] = Field(
         default="distance", description="λ is constant, or falls with the nearest neighbour's distance"
     )
@@ -26,6 +37,23 @@ class RetrievalSettings(BaseModel):
     probe: int = Field(default=1, ge=1, description="clusters that are ranked together (faster)")
     nprobe: int = Field(default=32, ge=1, description="lists searched where not all are: FAISS index, large types")
     index: bool = Field(default=False, description="search by the store's FAISS index instead of exactly (knn)")
+
+    @classmethod
+    def load(cls, path: Path) -> "RetrievalSettings":
+        """Read the settings that `save` wrote."""
+        try:
+            return cls.model_validate(json.loads(path.read_bytes())["retrieval"])
+        except FileNotFoundError:
+            raise UsageError(f"{path}: no such file of settings; `knnmt tune` writes one") from None
+        except ValidationError as error:
+            raise DataError(f"{path}: {error.errors()[0]['msg']}; write it with `knnmt tune`") from None
+        except (ValueError, KeyError, TypeError):
+            raise DataError(f"{path}: it is no JSON with settings of retrieval; write it with `knnmt tune`") from None
+
+    def save(self, path: Path, **notes: Any) -> None:
+        """Write the settings, and notes on how they were found."""
+        content = {"retrieval": self.model_dump(mode="json", by_alias=True), **notes}
+        path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def temperature_of(self, scale: float) -> float:
         """T, given the median distance between random keys."""

@@ -80,6 +80,7 @@ class SentenceLookup:
         self.retriever, self.lookup = retriever, found
         self.tensors, self.settings = retriever.tensors, retriever.settings
         self.key = retriever.store.manifest.key
+        self.temperature = retriever.settings.temperature_of(retriever.tensors.scale)
 
     def mix(self, states: States, logits: Tensor, normaliser: Tensor) -> Tensor:
         """Change logits (B, K, V) in place and return their new normaliser (B, K)."""

@@ -1,0 +1,12 @@
+"""The command line: each command is a few lines that call the library, which is imported only then.
+
+Exit codes: 0 fine, 1 failed, 2 wrong use; 130 after Ctrl-C.
+"""
+
+from knnmt.cli import corpora, stores, translation  # noqa: F401  the commands register themselves
+from knnmt.cli.app import app
+
+
+def main() -> None:
+    """The entry point of `knnmt`."""
+    app()

@@ -1,0 +1,111 @@
+"""The group of commands, the options they share, and how settings and errors reach the user."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+
+import typer
+from typer.core import TyperGroup
+
+from knnmt.errors import KnnmtError, UsageError
+
+if TYPE_CHECKING:
+    from knnmt.model.checkpoint import Model
+
+Settings = TypeVar("Settings")
+
+
+class Commands(TyperGroup):
+    """The commands; what goes wrong in one for a known reason is one line on standard error."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except KnnmtError as error:
+            fail(str(error), error.exit_code)
+        except KeyboardInterrupt:
+            fail("interrupted", 130)
+        except BrokenPipeError:  # whoever read our output has gone, as `head` does
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the last flush must not fail again
+            raise SystemExit(141) from None
+        except OSError as error:
+            fail(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""), 1)
+
+
+app = typer.Typer(
+    name="knnmt",
+    cls=Commands,
+    help="Machine translation that adapts to your own translations at once, without training.",
+    epilog="Exit codes: 0 fine, 1 failed, 2 wrong use.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+ModelOption = Annotated[
+    str,
+    typer.Option(
+        "--model", "-m", help="mini-de-en (embedded), a model's folder, or a hub id such as Helsinki-NLP/opus-mt-de-en."
+    ),
+]
+LangsOption = Annotated[str | None, typer.Option("--langs", "-l", help="Source and target language, such as de-en.")]
+PairOption = Annotated[str, typer.Option("--langs", "-l", help="Source and target language, such as de-en.")]
+CorpusArgument = Annotated[
+    list[Path],
+    typer.Argument(help="TMX, PO, MO, TSV or JSONL files, or plain pairs (X.de for X.de and X.en), also .gz."),
+]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+DtypeOption = Annotated[str, typer.Option(help="auto, float32, float16 or bfloat16.")]
+ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads. [default: all cores]")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+
+
+def show_version(asked: bool) -> None:
+    """Answer `--version`."""
+    if asked:
+        from knnmt import __version__
+
+        typer.echo(f"knnmt {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """What stands before a command."""
+
+
+def checked(settings: Callable[..., Settings], **given: Any) -> Settings:
+    """Settings of a command from its options; what they refuse is told by the option's name."""
+    from pydantic import ValidationError
+
+    try:
+        return settings(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        option = "".join(f"--{str(part).replace('_', '-')}: " for part in first["loc"][:1])
+        raise UsageError(option + first["msg"].removeprefix("Value error, ")) from error
+
+
+def load_model(name: str, langs: str | None, device: str, dtype: str, threads: int | None) -> "Model":
+    """The model that a command names."""
+    import torch
+
+    from knnmt.model.checkpoint import load
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return load(name, device=device, dtype=dtype, langs=langs)
+
+
+def fail(message: str, code: int) -> NoReturn:
+    """End with one line on standard error."""
+    typer.echo(f"knnmt: {message}", err=True)
+    raise SystemExit(code)

@@ -1,0 +1,108 @@
+"""Commands about parallel text: stats, align."""
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from knnmt import terminal
+from knnmt.cli.app import CorpusArgument, JsonOption, ModelOption, PairOption, app, load_model
+from knnmt.errors import UsageError
+
+if TYPE_CHECKING:
+    from knnmt.corpus import Segment
+
+
+@app.command()
+def stats(
+    corpus: CorpusArgument,
+    langs: PairOption,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="Count this model's tokens instead of words.")
+    ] = None,
+    clean: Annotated[bool, typer.Option(help="Drop what is no good translation pair, and say how much.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Describe a parallel corpus: pairs, source lengths, tokens, types and their frequencies."""
+    from knnmt import corpus as corpora
+
+    languages = corpora.Languages.parse(langs)
+    segments = corpora.read_all(corpus, languages)
+    tokenize: Any = str.split
+    if model is not None:
+        tokenize = load_model(model, langs, "cpu", "float32", None).tokenizer.tokenize
+    report = corpora.CleanReport()
+    if clean:
+        length = (lambda text: len(tokenize(text))) if model is not None else corpora.count_words
+        segments = corpora.clean(segments, languages, length=length, report=report)
+    found = corpora.statistics(terminal.watched(segments, "reading"), tokenize)
+    if as_json:
+        dropped = {"dropped": {reason.value: count for reason, count in report.dropped.items()}} if clean else {}
+        typer.echo(json.dumps(asdict(found) | dropped, indent=2))
+        return
+    table = terminal.table("", ", ".join(path.name for path in corpus))
+    for label, value in (
+        ("sentence pairs", f"{found.pairs:,}"),
+        ("longest source segment", f"{found.longest:,}"),
+        ("mean source segment", f"{found.mean_length:.1f}"),
+        ("source tokens", f"{found.tokens:,}"),
+        ("token types", f"{found.types:,}"),
+        ("highest type frequency", f"{found.highest_frequency:,}"),
+        ("mean type frequency", f"{found.mean_frequency:.1f}"),
+    ):
+        table.add_row(label, value)
+    terminal.show(table)
+    if clean:
+        typer.echo(str(report))
+
+
+@app.command()
+def align(
+    corpus: CorpusArgument,
+    langs: PairOption,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write links, «i-j …», one line a segment.")],
+    model: ModelOption = "mini-de-en",
+    cover: Annotated[bool, typer.Option(help="Link every target token, unaligned ones like their neighbours.")] = True,
+    load: Annotated[
+        Path | None, typer.Option(help="Align with parameters that were saved, instead of training.")
+    ] = None,
+    save: Annotated[Path | None, typer.Option(help="Save the parameters, to align more text with them later.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Align the tokens of a parallel corpus by the FastAlign model, in the pieces of a model's tokenizer."""
+    from knnmt import align as aligning
+    from knnmt import corpus as corpora
+
+    if load is not None and save is not None:
+        raise UsageError("--load uses saved parameters and --save writes new ones: give one of them")
+    if save is not None and not save.parent.is_dir():
+        raise UsageError(f"cannot write {save}: no folder {save.parent}")
+    aligner = aligning.Aligner.load(load) if load is not None else None
+    segments = corpora.read_all(corpus, corpora.Languages.parse(langs))
+    with terminal.writing(output, *corpus) as out:
+        bitext = aligning.Bitext.from_pairs(_ids(terminal.watched(segments, "reading"), model, langs))
+        if not len(bitext):
+            raise UsageError("there is nothing to align: the corpus has no segments")
+        aligner = aligner or aligning.train(bitext)
+        links = aligning.symmetrise(bitext, *aligner.best(bitext))
+        out.writelines(aligning.pharaoh_lines(aligning.cover(links, bitext) if cover else links))
+    if save is not None:
+        aligner.save(save)
+    tokens, linked = int(bitext.target_offsets[-1]), links.linked
+    report = {"segments": len(bitext), "target_tokens": tokens, "aligned_target_tokens": linked}
+    share = f"{len(bitext):,} segments; {linked / tokens:.1%} of {tokens:,} target tokens aligned"
+    typer.echo(json.dumps(report) if as_json else share, err=not as_json or str(output) == "-")
+
+
+def _ids(segments: "Iterable[Segment]", model: str, langs: str) -> "Iterator[tuple[list[int], list[int]]]":
+    """Both sides of segments in a model's pieces, `</s>` at the end of each."""
+    loaded = load_model(model, langs, "cpu", "float32", None)
+    stream = iter(segments)
+    while some := list(itertools.islice(stream, 10_000)):
+        sources = loaded.tokenizer.encode_source([segment.source for segment in some])
+        targets = loaded.tokenizer.encode_target([segment.target for segment in some])
+        yield from ((s, [*t, loaded.special.end]) for s, t in zip(sources, targets, strict=True))

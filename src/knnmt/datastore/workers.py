@@ -1,0 +1,46 @@
+"""Threads that each compute alone: results do not depend on how many there are.
+
+How sums are cut among the threads of one operation would show in their last bits, and threads that wait for each
+other are slow on a busy machine.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+@contextmanager
+def lone_threads(count: int) -> Iterator[ThreadPoolExecutor]:
+    """A pool of threads with one torch thread each; what waits in it when an error comes is not begun."""
+    threads = torch.get_num_threads()
+    pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(threads)  # what a worker sets for itself becomes the default of all threads to come
+
+
+def parallel(
+    work: Callable[[Job], Result], jobs: Iterable[tuple[Job, int]], workers: int, memory: int = 0
+) -> Iterator[tuple[Job, Result]]:
+    """Do jobs, as many at a time as their bytes fit in memory; yield each with its result as they end."""
+    running: dict[Future[Result], tuple[Job, int]] = {}
+
+    def ended() -> Iterator[tuple[Job, Result]]:
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            yield running.pop(future)[0], future.result()
+
+    with lone_threads(workers) as pool:
+        for job, cost in jobs:
+            while running and (len(running) > 2 * workers or cost + sum(c for _, c in running.values()) > memory):
+                yield from ended()
+            running[pool.submit(work, job)] = job, cost
+        while running:
+            yield from ended()
