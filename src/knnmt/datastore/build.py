@@ -26,7 +26,7 @@ from knnmt.corpus.files import require_readable
 from knnmt.datastore import arrays, format, stages
 from knnmt.datastore.settings import BuildSettings
 from knnmt.errors import StoreError, UsageError
-from knnmt.model.checkpoint import Model
+from knnmt.model.represent import StateModel
 from knnmt.retrieval.systems import SYSTEMS
 
 _log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class BuildReport:
 
 def build(
     corpus: Sequence[Path],
-    model: Model,
+    model: StateModel,
     out: Path,
     langs: str,
     settings: BuildSettings | None = None,
@@ -74,7 +74,7 @@ def build(
     plan = _plan(corpus, model, languages, settings, alignments)
     work = format.work_folder(out)
     if _already_there(out, plan, replace):
-        if (work / "lock").exists() and not (work / "plan").exists():  # its removal was cut off
+        if _left_over(work):
             with _locked(work):
                 _remove(work)
         manifest = format.read_manifest(out)
@@ -85,13 +85,15 @@ def build(
             list(corpus), alignments, model, languages, settings, work / "part", work / "scratch",
             workers or len(os.sched_getaffinity(0)), progress,
         )  # fmt: skip
-        report = BuildReport()
+        report, synced = BuildReport(), set[Path]()
         for name, stage in _stages(job, plan, work).items():
             began = time.perf_counter()
             if not (work / f"{name}.done").exists():
                 stage()
-                for path in (*job.part.iterdir(), *job.scratch.iterdir()):
-                    format.sync(path)  # a machine that crashes after this has the arrays, not just the word for it
+                made = {*job.part.iterdir(), *job.scratch.iterdir()}
+                for path in made - synced:  # a machine that crashes after this has the arrays, not just the word for it
+                    format.sync(path)
+                synced |= made
                 format.write_whole(work / f"{name}.done", b"")
                 report.seconds[name] = time.perf_counter() - began
         manifest = format.Manifest.model_validate_json((work / "manifest").read_bytes())
@@ -124,12 +126,12 @@ def _stages(job: stages.Job, plan: str, work: Path) -> dict[str, Callable[[], No
 
 
 def _plan(
-    corpus: Sequence[Path], model: Model, languages: Languages, settings: BuildSettings, alignments: Path | None
+    corpus: Sequence[Path], model: StateModel, languages: Languages, settings: BuildSettings, alignments: Path | None
 ) -> str:
     """A digest of all that the result depends on."""
     files = [path for one in corpus for path in files_of(one, languages)]
     files += [require_readable(alignments)] if alignments is not None else []
-    precision = str(model.transformer.decoder.embedding.weight.dtype)
+    precision = str(model.transformer.dtype)
     content = {
         "format": format.FORMAT,
         "files": [(str(path), format.checksum(path)) for path in files],  # segments name the file they come from
@@ -201,6 +203,12 @@ def _clear(work: Path) -> None:
             shutil.rmtree(path)
         elif path.name != "lock":
             path.unlink()
+
+
+def _left_over(work: Path) -> bool:
+    """Whether this is what a removal that was cut off has left."""
+    names = {path.name for path in work.iterdir()} if work.is_dir() else {"plan"}
+    return "plan" not in names and ("lock" in names or not names)
 
 
 def _remove(work: Path) -> None:

@@ -21,8 +21,7 @@ from knnmt.datastore import arrays, cluster, format, quantize
 from knnmt.datastore.settings import BuildSettings
 from knnmt.datastore.workers import parallel
 from knnmt.errors import DataError
-from knnmt.model.checkpoint import Model
-from knnmt.model.represent import represent
+from knnmt.model.represent import StateModel, represent
 
 TOGETHER = 1000  # segments that are tokenized together
 SHARD = 16  # batches of tokens that are represented, and kept or done again, together
@@ -40,7 +39,7 @@ class Job:
 
     corpus: list[Path]
     alignments: Path | None
-    model: Model
+    model: StateModel
     languages: Languages
     settings: BuildSettings
     part: Path
@@ -142,8 +141,7 @@ def align_tokens(job: Job) -> None:
     advance = job.watch("align", 2 * len(bitext))
     if job.alignments is not None:
         chosen = job.scratch / "alignments.txt"
-        *numbers, segments = arrays.read(job.scratch / "numbers.npy").tolist()
-        _choose_lines(job.alignments, numbers, segments, chosen)
+        _choose_lines(job.alignments, arrays.read(job.scratch / "numbers.npy"), chosen)
         links = read_pharaoh(chosen, bitext)
         links = cover(links, bitext) if settings.cover else links
     else:
@@ -180,14 +178,15 @@ def group_by_type(bitext: Bitext, links: Links, vocabulary: int) -> dict[str, ND
     }
 
 
-def _choose_lines(path: Path, numbers: list[int], segments: int, out: Path) -> None:
-    """The lines of those segments that were kept."""
-    kept, count = set(numbers), 0
+def _choose_lines(path: Path, numbers: NDArray[np.int64], out: Path) -> None:
+    """The lines of those segments that were kept; the last number is how many there were."""
+    wanted, segments, count = iter(numbers.tolist()), int(numbers[-1]), 0
+    following = next(wanted)
     with path.open("rb") as lines, out.open("wb") as chosen:
-        for line in lines:
-            if count in kept:
+        for count, line in enumerate(lines, 1):
+            if count - 1 == following and following < segments:
                 chosen.write(line)
-            count += 1
+                following = next(wanted)
     if count != segments:
         raise DataError(f"{path} has {count:,} lines, and the corpus {segments:,} segments: it needs one for each")
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from knnmt.align import Aligner
     from knnmt.datastore.settings import BuildSettings
     from knnmt.datastore.stages import Progress
-    from knnmt.model.checkpoint import Model
+    from knnmt.model.represent import StateModel
 
 
 class Part:
@@ -73,7 +73,7 @@ class Datastore:
         *,
         out: str | Path,
         langs: str,
-        model: "str | Path | Model" = "mini-de-en",
+        model: "str | Path | StateModel" = "mini-de-en",
         settings: "BuildSettings | None" = None,
         replace: bool = False,
         workers: int | None = None,
@@ -81,14 +81,14 @@ class Datastore:
     ) -> "Datastore":
         """Make a store from parallel text, or finish what an interrupted build began: see `knnmt.datastore.build`."""
         from knnmt.datastore.build import build
-        from knnmt.model.checkpoint import Model, load
+        from knnmt.model.checkpoint import load
 
         paths = [Path(one) for one in ([corpus] if isinstance(corpus, str | Path) else corpus)]
-        loaded = model if isinstance(model, Model) else load(model, langs=langs)
+        loaded = load(model, langs=langs) if isinstance(model, str | Path) else model
         build(paths, loaded, Path(out), langs, settings, replace=replace, workers=workers, progress=progress)
         return cls.open(out)
 
-    def check(self, model: "Model") -> None:
+    def check(self, model: "StateModel") -> None:
         """Refuse a model that this store was not made with: its states would mean nothing here."""
         made = self.manifest
         if model.fingerprint != made.model_fingerprint:
@@ -107,6 +107,8 @@ class Datastore:
 
     def segment(self, number: int) -> Segment:
         """A segment, by its number from 0."""
+        if not 0 <= number < len(self):
+            raise IndexError(f"{self.path} has {len(self):,} segments, and none of number {number}")
         offsets = self.part["text_offsets"][4 * number : 4 * number + 5].tolist()
         text = self.part["text"]
         try:

@@ -118,7 +118,7 @@ def load(
         raise ModelError(
             f"{name} lacks {len(missing)} of its weights ({missing[0]}, …): download or save the model again"
         )
-    source, target = _languages(pair, config, hf_tokenizer)
+    source, target = direction(pair, config, hf_tokenizer)
     tokenizer = Tokenizer(hf_tokenizer, source, target)
     transformer = convert(hf, family).to(place)
     if place.type == "cpu":
@@ -127,7 +127,7 @@ def load(
         name=str(name),
         transformer=transformer,
         tokenizer=tokenizer,
-        special=_special(hf, tokenizer, hf_tokenizer),
+        special=special_tokens(hf, tokenizer, hf_tokenizer),
         max_source=min(transformer.architecture.max_positions, tokenizer.max_length),
         length_penalty=float(getattr(hf.generation_config, "length_penalty", None) or 1.0),
         files=_weights(path),
@@ -225,7 +225,7 @@ def _positions(module: Any) -> Tensor:
     return table.detach()
 
 
-def _special(hf: Any, tokenizer: Tokenizer, hf_tokenizer: Any) -> SpecialTokens:
+def special_tokens(hf: Any, tokenizer: Tokenizer, hf_tokenizer: Any) -> SpecialTokens:
     """The tokens that steer decoding, from the generation settings and, for many languages, the target's tag."""
     settings, config = hf.generation_config, hf.config
 
@@ -254,7 +254,7 @@ def _special(hf: Any, tokenizer: Tokenizer, hf_tokenizer: Any) -> SpecialTokens:
     )
 
 
-def _languages(langs: Languages | None, config: Any, tokenizer: Any) -> tuple[str | None, str | None]:
+def direction(langs: Languages | None, config: Any, tokenizer: Any) -> tuple[str | None, str | None]:
     """Source and target language: as asked, or the model's own pair; a model of one pair takes no other."""
     own = getattr(config, "langs", None) or [getattr(tokenizer, side, None) for side in ("source_lang", "target_lang")]
     several = language_codes(tokenizer) or getattr(tokenizer, "supported_language_codes", None)

@@ -2,14 +2,100 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from knnmt.errors import DataError
-from knnmt.model.checkpoint import Model
-from knnmt.model.transformer import KeyKind
+from knnmt.model.tokenizer import SpecialTokens, Tokenizer
+from knnmt.model.transformer import Encoded, KeyKind, States
+
+
+class Sizes(Protocol):
+    """The sizes of a network."""
+
+    @property
+    def width(self) -> int:
+        """Of a state."""
+        ...
+
+    @property
+    def source_vocabulary(self) -> int:
+        """Rows of the table that source ids are looked up in."""
+        ...
+
+    @property
+    def target_vocabulary(self) -> int:
+        """Tokens that are predicted."""
+        ...
+
+    @property
+    def max_positions(self) -> int:
+        """The most tokens of either side."""
+        ...
+
+
+class Network(Protocol):
+    """An encoder-decoder that shows its states."""
+
+    @property
+    def architecture(self) -> Sizes:
+        """How large it is."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of its weights."""
+        ...
+
+    def encode(self, ids: Tensor, mask: Tensor) -> Encoded:
+        """Encode padded sentences. ids: (B, S) int64; mask: (B, S) bool."""
+        ...
+
+    def force(self, ids: Tensor, source: Encoded) -> States:
+        """States of all positions of targets that are known. ids: (B, T), each the token before its position."""
+        ...
+
+
+class StateModel(Protocol):
+    """What a store is made with: our own `Model`, or any Hugging Face model that `knnmt.hf` wraps."""
+
+    @property
+    def name(self) -> str:
+        """Its folder or hub id."""
+        ...
+
+    @property
+    def transformer(self) -> Network:
+        """The network."""
+        ...
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Its tokenizer, for one direction."""
+        ...
+
+    @property
+    def special(self) -> SpecialTokens:
+        """The tokens that steer it."""
+        ...
+
+    @property
+    def max_source(self) -> int:
+        """The most source tokens that it takes."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells it from any other."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -23,7 +109,7 @@ class Represented:
 
 @torch.inference_mode()
 def represent(
-    model: Model,
+    model: StateModel,
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
     *,
     key: KeyKind = "ffn_input",

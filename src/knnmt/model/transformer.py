@@ -271,6 +271,11 @@ class Transformer(nn.Module):
         """Where the weights are."""
         return self.decoder.embedding.weight.device
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of the weights."""
+        return self.decoder.embedding.weight.dtype
+
     def pack(self) -> "Transformer":
         """Prepare the matrices for the processor; the last thing to do before use on a CPU."""
         for module in self.modules():

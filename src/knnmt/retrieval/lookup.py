@@ -16,7 +16,8 @@ from knnmt.retrieval.select import Selection
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.tensors import Tensors
 
-BLOCK = 1 << 16  # keys that an exact search of the whole store compares at a time
+COMPARED = 1 << 26  # pairs of states and keys that an exact search of the whole store compares at a time
+BLOCKS = 1 << 14, 1 << 20  # keys that it does that with, at least and at most
 
 
 class Found(NamedTuple):
@@ -89,10 +90,11 @@ class Whole:
     def find(self, states: Tensor) -> Found:
         """The nearest of all entries, a block of them at a time."""
         queries = states.flatten(0, 1)
-        count = min(self.settings.k or BLOCK, len(self.keys))
+        count = min(self.settings.k or 1, len(self.keys))
+        block = min(max(COMPARED // len(queries), BLOCKS[0]), BLOCKS[1])
         best = torch.empty((len(queries), 0), dtype=torch.int64, device=states.device)
-        for start in range(0, len(self.keys), BLOCK):
-            keys, norms = self.keys[slice(start, start + BLOCK)], self.norms[start : start + BLOCK]
+        for start in range(0, len(self.keys), block):
+            keys, norms = self.keys[slice(start, start + block)], self.norms[start : start + block]
             numbers = torch.arange(start, start + len(norms), device=states.device)
             some = pack(squared_distances(queries, keys, norms), numbers)
             some = some.topk(min(count, len(norms)), dim=1, largest=False).values
@@ -118,7 +120,7 @@ class Indexed(Whole):
 
     def find(self, states: Tensor) -> Found:
         """The nearest in the lists that are searched."""
-        count = min(self.settings.k or BLOCK, self.index.ntotal)
+        count = min(self.settings.k or 1, self.index.ntotal)
         squared, entries = self.index.search(states.flatten(0, 1).cpu().numpy(), count)
         shape = (*states.shape[:2], count)
         entries = torch.from_numpy(entries).to(states.device).view(shape)

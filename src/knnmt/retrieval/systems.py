@@ -48,7 +48,10 @@ SYSTEMS = {
 
 
 class Retriever:
-    """A store, ready to be looked up by a model on its device."""
+    """A store, ready to be looked up by a model on its device.
+
+    `removed` (E,) marks entries that nothing may find; `tensors` are those of another retriever of the store, to share.
+    """
 
     def __init__(
         self,
@@ -57,6 +60,7 @@ class Retriever:
         settings: RetrievalSettings,
         *,
         removed: NDArray[np.bool_] | None = None,
+        tensors: Tensors | None = None,
     ) -> None:
         system = SYSTEMS.get(settings.system)
         if system is None:
@@ -65,7 +69,7 @@ class Retriever:
             system = System(select.everything, lookup.Indexed, KEYS)
         _check_k(store, settings)
         self.store, self.settings, self.system = store, settings, system
-        self.tensors = Tensors(store, device, removed)
+        self.tensors = tensors or Tensors(store, device, removed)
 
     def look(self, ids: Tensor, mask: Tensor, states: Tensor) -> "SentenceLookup":
         """What sentences may see. ids, mask: (B, S); states: (B, S, d), of the encoder."""

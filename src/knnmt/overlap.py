@@ -1,0 +1,75 @@
+"""Texts that also stand in a store, exactly or nearly: tuned or measured on them, a store would praise itself."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knnmt.datastore.store import Datastore
+
+GRAM = 3  # words that are compared together
+NEAR = 0.7  # share of all grams of both texts that they must have in common
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True)
+class Overlaps:
+    """Which texts, by number, stand in the store, and in which segments; a text that stands there is not near."""
+
+    exact: dict[int, list[int]] = field(default_factory=dict)
+    near: dict[int, list[int]] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{len(self.exact)} stand in the store and {len(self.near)} nearly do"
+
+    @property
+    def segments(self) -> list[int]:
+        """All segments of the store that are concerned."""
+        return sorted({number for found in (self.exact, self.near) for some in found.values() for number in some})
+
+    def entries(self, store: Datastore) -> NDArray[np.bool_]:
+        """A mask of their entries, (E,): what nothing may find if the texts are to be translated without them."""
+        mask = np.zeros(store.part.sizes["entries"], bool)
+        offsets = store.part["target_offsets"]
+        for number in self.segments:
+            mask[offsets[number] : offsets[number + 1]] = True
+        return mask
+
+
+def overlaps(store: Datastore, texts: Sequence[str], side: Literal["source", "target"] = "source") -> Overlaps:
+    """Find the texts in a store, whatever their case and punctuation; near ones by the words in a row they share."""
+    exact_of: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    grams_of: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    sizes = []
+    for number, text in enumerate(texts):
+        words = _words(text)
+        grams = _grams(words)
+        sizes.append(len(grams))
+        if words:
+            exact_of[words].append(number)
+        for gram in grams:
+            grams_of[gram].append(number)
+    exact: dict[int, list[int]] = defaultdict(list)
+    near: dict[int, list[int]] = defaultdict(list)
+    for place, segment in enumerate(store.segments()):
+        words = _words(getattr(segment, side))
+        for number in exact_of.get(words, ()):
+            exact[number].append(place)
+        grams = _grams(words)
+        shared = Counter(number for gram in grams for number in grams_of.get(gram, ()))
+        for number, count in shared.items():
+            if count >= NEAR * (len(grams) + sizes[number] - count) and place not in exact.get(number, ()):
+                near[number].append(place)
+    return Overlaps(dict(exact), {number: found for number, found in near.items() if number not in exact})
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(text.lower()))
+
+
+def _grams(words: tuple[str, ...]) -> set[tuple[str, ...]]:
+    return {words[start : start + GRAM] for start in range(len(words) - GRAM + 1)}
