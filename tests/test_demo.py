@@ -1,11 +1,23 @@
-"""The demo's text: catalogs of installed packages, no segment of which stands twice."""
+"""The demo: catalogs of installed packages, no segment of which stands twice, with and without a memory."""
 
+import json
+import random
+import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from knnmt import demo
+from knnmt.corpus import Segment
+from knnmt.datastore.store import Datastore
 from knnmt.errors import UsageError
+from knnmt.model.checkpoint import Model, load
+from knnmt.tune import Trial, tune
+
+from .cli.process import fine, knnmt
+from .datastore.examples import ENGLISH, GERMAN
 
 HEADER = 'msgid ""\nmsgstr "Language: de\\nContent-Type: text/plain; charset=UTF-8\\n"\n\n'
 
@@ -34,3 +46,51 @@ def test_a_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(demo, "PACKAGES", ("no_such_shop",))
     with pytest.raises(UsageError, match=r"no_such_shop, which is not installed: run `make demo`"):
         demo.catalogs()
+
+
+def test_systems_are_tuned_without_what_they_are_tuned_on(
+    model_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(3)
+    places = [rng.choices(range(len(GERMAN)), k=rng.randint(3, 8)) for _ in range(60)]
+    segments = [
+        Segment(" ".join(GERMAN[i] for i in some), " ".join(ENGLISH[i] for i in some), f"x.po:{number}")
+        for number, some in enumerate(places)
+    ]
+    marked = Segment("ein %s", "a %s", "x.po:60")
+    tuned = []
+
+    def watched(model: Model, store: Datastore, dev: Sequence[Segment], system: str, **options: Any) -> list[Trial]:
+        removed = {store.segment(int(number)).source for number in store.where(options["removed"].nonzero()[0])[0]}
+        assert removed >= {segment.source for segment in dev}
+        assert len(store) == 50
+        tuned.append(system)
+        return tune(model, store, dev, system, **options)
+
+    monkeypatch.setattr(demo, "tune", watched)
+    monkeypatch.setattr(demo, "DEV", 8)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    stages: dict[str, int] = {}
+
+    def progress(stage: str, done: int, total: int | None) -> None:
+        stages[stage] = stages.get(stage, 0) + done
+
+    model = load(model_folder("marian"), langs="de-en", device="cpu")
+    found = demo.compare(model, demo.Catalogs(segments[10:], [*segments[:10], marked]), progress)
+    assert tuned == list(demo.SYSTEMS)
+    assert list(found.results) == ["base", *demo.SYSTEMS]
+    for name, result in found.results.items():
+        assert len(result.translations) == 11
+        assert (result.settings.system if result.settings is not None else "base") == name
+        assert stages[f"translate, {name}"] == 11
+    assert list(tmp_path.iterdir()) == []  # nothing is left behind
+
+
+@pytest.mark.slow
+def test_a_memory_helps() -> None:
+    found = json.loads(fine(knnmt("demo", "--json")))
+    score = {name: result["bleu"]["value"] for name, result in found["systems"].items()}
+    assert len(found["segments"]) == 300
+    assert score["knn"] > score["base"] + 5
+    assert score["fast"] > score["base"] + 5
+    assert score["faster"] >= score["base"]

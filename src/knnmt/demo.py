@@ -1,18 +1,36 @@
-"""The demo's text: German catalogs of well-known packages, real software strings that anyone may use."""
+"""The demo: German catalogs of well-known packages, real software strings that anyone may use; some of them are
+translated with the others as memory."""
 
+import json
 import random
 import re
-from collections.abc import Iterator
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from knnmt.corpus import CleanSettings, Languages, Segment, clean, read
+from knnmt.datastore.settings import BuildSettings
+from knnmt.datastore.stages import Progress
+from knnmt.datastore.store import Datastore
 from knnmt.errors import UsageError
+from knnmt.evaluate import Score, bleu
+from knnmt.model.checkpoint import Model
+from knnmt.overlap import overlaps
+from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.translate import Translator
+from knnmt.tune import tune
 
 PACKAGES = ("django", "wagtail", "oscar")
 LANGUAGES = Languages("de", "en")
 HELD_OUT = 300
+SYSTEMS = ("knn", "fast", "faster")
+DEV = 150  # segments of the memory on which settings are tuned, without using what the memory has of them
+DECODED = 2  # settings that translate them, and as many near the best
+PLACEHOLDER = re.compile(r"[%{<&]")
+WARM_UP = 32  # strings that are translated before the clock runs
 
 
 @dataclass(frozen=True)
@@ -28,6 +46,82 @@ def catalogs() -> Catalogs:
     segments = list(_distinct(clean(_segments(), LANGUAGES, CleanSettings(check_language=False))))
     random.Random(1).shuffle(segments)
     return Catalogs(segments[HELD_OUT:], segments[:HELD_OUT])
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a system made of the strings that were held out: BLEU of all, of those without placeholders, and with."""
+
+    translations: list[str]
+    seconds: float
+    bleu: Score
+    plain: Score
+    marked: Score
+    settings: RetrievalSettings | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Base MT and the systems that use the memory, by name."""
+
+    held_out: list[Segment]
+    results: dict[str, Result]
+    build_seconds: float
+    tune_seconds: float
+
+
+def compare(model: Model, catalogs: Catalogs, progress: Progress | None = None) -> Comparison:
+    """Build a store of the memory, tune each system on a part of it, and translate what was held out."""
+    watch = progress or (lambda stage, done, total: None)
+    with tempfile.TemporaryDirectory(prefix="knnmt-demo-") as folder:
+        began = time.perf_counter()
+        store = _build(model, catalogs.memory, Path(folder), progress)
+        built = time.perf_counter()
+        dev = catalogs.memory[:DEV]
+        own = overlaps(store, [segment.source for segment in dev]).entries(store)
+        settings: dict[str, RetrievalSettings] = {}
+        for system in SYSTEMS:
+
+            def tuning(stage: str, done: int, total: int | None, system: str = system) -> None:
+                watch(f"tune {system}, {stage}", done, total)
+
+            trials = tune(model, store, dev, system, decoded=DECODED, removed=own, progress=tuning)
+            settings[system] = trials[0].settings
+        tuned = time.perf_counter()
+        results = {"base": _result(Translator(model), catalogs.held_out, "base", watch)}
+        for system in SYSTEMS:
+            translator = Translator(model, store, retrieval=settings[system])
+            results[system] = _result(translator, catalogs.held_out, system, watch)
+    return Comparison(catalogs.held_out, results, built - began, tuned - built)
+
+
+def _build(model: Model, memory: Sequence[Segment], folder: Path, progress: Progress | None) -> Datastore:
+    """A store of segments that are distinct and clean already."""
+    lines = [json.dumps({"source": s.source, "target": s.target, "id": s.origin}) + "\n" for s in memory]
+    (folder / "memory.jsonl").write_text("".join(lines), encoding="utf-8")
+    return Datastore.build(
+        folder / "memory.jsonl", out=folder / "store", langs=str(LANGUAGES), model=model,
+        settings=BuildSettings(clean=None), progress=progress,
+    )  # fmt: skip
+
+
+def _result(translator: Translator, segments: list[Segment], name: str, watch: Progress) -> Result:
+    """Translate and score."""
+    sources = [segment.source for segment in segments]
+    translator.translate(sources[:WARM_UP])
+    began = time.perf_counter()
+    stage = f"translate, {name}"
+    found = list(translator.stream(sources, progress=lambda done: watch(stage, done, len(sources))))
+    seconds = time.perf_counter() - began
+    texts = [each.text for each in found]
+
+    def score(chosen: Sequence[int]) -> Score:
+        return bleu([texts[n] for n in chosen], [segments[n].target for n in chosen])
+
+    marked = [n for n, segment in enumerate(segments) if PLACEHOLDER.search(segment.source)]
+    plain = sorted(set(range(len(segments))) - set(marked))
+    settings = translator.retriever.settings if translator.retriever is not None else None
+    return Result(texts, seconds, score(range(len(segments))), score(plain), score(marked), settings)
 
 
 def _segments() -> Iterator[Segment]:

@@ -24,7 +24,12 @@ class Overlaps:
     near: dict[int, list[int]] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return f"{len(self.exact)} stand in the store and {len(self.near)} nearly do"
+        return f"{len(self.exact):,} word for word and {len(self.near):,} nearly"
+
+    @property
+    def count(self) -> int:
+        """How many of the texts stand in the store, exactly or nearly."""
+        return len(self.exact) + len(self.near)
 
     @property
     def segments(self) -> list[int]:

@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -26,6 +26,14 @@ def reading(path: Path | None) -> Iterator[IO[bytes]]:
         yield source
 
 
+def require_writable(path: Path, *inputs: Path | None) -> None:
+    """Refuse a place where no file can be written, or where an input stands."""
+    if path.is_dir() or not path.parent.is_dir():
+        raise UsageError(f"cannot write {path}: " + ("it is a folder" if path.is_dir() else f"no folder {path.parent}"))
+    if any(given is not None and given.exists() and path.exists() and path.samefile(given) for given in inputs):
+        raise UsageError(f"{path} is the input: name another file to write to")
+
+
 @contextlib.contextmanager
 def writing(path: Path | None, *inputs: Path | None) -> Iterator[IO[str]]:
     """A file, or standard output, in UTF-8 whatever the locale.
@@ -37,10 +45,7 @@ def writing(path: Path | None, *inputs: Path | None) -> Iterator[IO[str]]:
         yield sys.stdout
         sys.stdout.flush()
         return
-    if path.is_dir() or not path.parent.is_dir():
-        raise UsageError(f"cannot write {path}: " + ("it is a folder" if path.is_dir() else f"no folder {path.parent}"))
-    if any(given is not None and given.exists() and path.exists() and path.samefile(given) for given in inputs):
-        raise UsageError(f"{path} is the input: name another file to write to")
+    require_writable(path, *inputs)
     part = path.with_name(path.name + ".part")
     try:
         out = part.open("w", encoding="utf-8", newline="\n")
@@ -113,6 +118,12 @@ def stages() -> Iterator[Callable[[str, int, int | None], None] | None]:
         yield advance if sys.stderr.isatty() else None
 
 
+def note(message: str) -> None:
+    """Say on standard error what is no failure, and yet should be known."""
+    sys.stderr.write(f"note: {message}\n")
+    sys.stderr.flush()
+
+
 def size(count: float) -> str:
     """Bytes as people read them."""
     for unit in ("B", "kB", "MB", "GB"):
@@ -142,15 +153,25 @@ def count_lines(source: IO[bytes]) -> int | None:
     return lines + (last != b"\n")
 
 
-def table(*heads: str) -> "Table":
-    """An empty table with these heads."""
+def table(*heads: str, numbers: Collection[str] = ()) -> "Table":
+    """An empty table with these heads; those of `numbers` stand to the right, and are never broken."""
     from rich import box
     from rich.table import Table
 
     made = Table(box=box.SIMPLE_HEAD)
     for head in heads:
-        made.add_column(head, overflow="fold")
+        if head in numbers:
+            made.add_column(head, justify="right", no_wrap=True)
+        else:
+            made.add_column(head, overflow="fold")
     return made
+
+
+def width() -> int:
+    """The columns of the terminal."""
+    from rich.console import Console
+
+    return Console().width
 
 
 def show(table: "Table") -> None:

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from knnmt.datastore.store import Datastore
@@ -75,7 +77,8 @@ class Translator:
     >>> Translator().translate(["Guten Morgen!"])[0].text
     >>> Translator("mini-de-en", "store", system="fast").translate(["Klicken Sie auf Speichern."])[0].text
 
-    `system` is `base` or one of those that retrieve; `retrieval` sets more than its name.
+    `system` is `base` or one of those that retrieve; `retrieval` sets more than its name. `removed` (E,) marks entries
+    of the store that are not used, as `Overlaps.entries` gives them.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class Translator:
         *,
         system: str | None = None,
         retrieval: RetrievalSettings | None = None,
+        removed: NDArray[np.bool_] | None = None,
         device: str = "auto",
         dtype: str = "auto",
         langs: str | None = None,
@@ -100,7 +104,7 @@ class Translator:
             store.check(self.model)
             chosen = retrieval or RetrievalSettings()
             chosen = chosen.model_copy(update={"system": system}) if system is not None else chosen
-            self.retriever = Retriever(store, self.model.device, chosen)
+            self.retriever = Retriever(store, self.model.device, chosen, removed=removed)
 
     def translate(self, texts: Sequence[str], settings: TranslateSettings | None = None) -> list[Translation]:
         """Translate texts, one translation each, in their order; an empty text stays empty."""

@@ -2,12 +2,13 @@
 
 The references are shown to the model once, and what their states find is kept: from that the likelihood of the
 references under any k, temperature and weight follows without running the model again. The best few settings, and
-neighbours of the best, then translate the dev set.
+neighbours of the best, then translate the dev set; so does base MT.
 """
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -20,10 +21,14 @@ from knnmt.errors import UsageError
 from knnmt.evaluate import bleu
 from knnmt.model.checkpoint import Model
 from knnmt.model.represent import batches, padded
-from knnmt.retrieval.combine import MOST
+from knnmt.retrieval.combine import weights
 from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import Retriever
+from knnmt.retrieval.systems import Retriever, require_system
 from knnmt.translate import TranslateSettings, Translator
+
+Adapt = Literal["constant", "distance"]
+Progress = Callable[[str, int, int | None], None]
+"""Called with a stage's name, the work done since the last call, and the whole of it."""
 
 # coarse grids; temperatures and reaches are fractions of the median distance between random keys
 K = (4, 8, 16, 32, 64)
@@ -31,27 +36,40 @@ TEMPERATURES = (1 / 160, 1 / 80, 1 / 40, 1 / 20, 1 / 10)
 CONSTANT = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 MOST_WEIGHTS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 REACHES = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
-SIZES = {"fast": ("c", (16, 64, 256))}  # what else a system is searched over
+SIZES = {"fast": (16, 64, 256)}  # c, of the system that has one
 BATCH_TOKENS = 4096
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Settings that were tried: the mean log-likelihood of a reference token, and BLEU where it was measured."""
+    """Settings that translated the dev set: their BLEU, and the mean log-likelihood of a reference token."""
 
     settings: RetrievalSettings
     likelihood: float
-    bleu: float | None = None
+    bleu: float
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """What the states of all reference tokens found: distances and matches (P, k), nearest and log p_MT (P,)."""
+    """What the states of all reference tokens found: distances and matches (P, k), nearest and p_MT (P,)."""
 
     distances: Tensor
     matches: Tensor
     nearest: Tensor
     p_mt: Tensor
+    scale: float
+
+    def p_knn(self, k: int | None, temperature: float) -> Tensor:
+        """p_kNN of each reference token. (P,)."""
+        scores = (-self.distances[:, :k] / temperature).softmax(dim=-1).nan_to_num()
+        return (scores * self.matches[:, :k]).sum(dim=-1)
+
+    def likelihood(self, settings: RetrievalSettings, p_knn: Tensor | None = None) -> float:
+        """The mean log-likelihood of a reference token; `p_knn` is that of the settings, if it is known."""
+        if p_knn is None:
+            p_knn = self.p_knn(settings.k, settings.temperature_of(self.scale))
+        weight = weights(self.nearest, settings, self.scale)
+        return float((weight * p_knn + (1 - weight) * self.p_mt).clamp_min(1e-9).log().mean())
 
 
 def tune(
@@ -60,51 +78,57 @@ def tune(
     dev: Sequence[Segment],
     system: str,
     *,
-    adapt: Sequence[str] = ("constant", "distance"),
+    adapt: Sequence[Adapt] = ("constant", "distance"),
     decoded: int = 6,
     translate: TranslateSettings | None = None,
     removed: NDArray[np.bool_] | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> list[Trial]:
-    """Search k, T, λ (and c of fast) for a system; all trials whose BLEU was measured, the best first.
+    """Search k, T, λ and τ (and c of fast) for a system: all settings that translated the dev set, the best first.
 
-    `decoded` settings are chosen by likelihood and translate the dev set, then as many neighbours of the best.
-    `removed` entries are not used: give those of segments that also stand in the dev set.
+    `decoded` settings are chosen by likelihood and translate the dev set, then as many neighbours of the best; λ = 0,
+    which is base MT, is always among them. `removed` entries are not used: give those of segments that also stand in
+    the dev set (`Overlaps.entries`). The default is greedy search.
     """
+    require_system(system)
     dev = [segment for segment in dev if segment.source.strip() and segment.target.strip()]
     if not dev:
         raise UsageError("there is nothing to tune on: the dev set has no segments")
-    coarse: list[Trial] = []
-    name, sizes = SIZES.get(system, ("c", (RetrievalSettings().c,)))
+    watch = progress or (lambda stage, done, total: None)
+    likelihoods: dict[RetrievalSettings, float] = {}
+    seen: dict[int, _Seen] = {}  # by c
+    sizes = SIZES.get(system, (RetrievalSettings().c,))
+    most = _most_k(store, system)
+    retriever = Retriever(store, model.device, RetrievalSettings(system=system, k=most), removed=removed)
     for size in sizes:
-        base = RetrievalSettings(system=system, k=_most_k(store, system)).model_copy(update={name: size})
-        retriever = Retriever(store, model.device, base, removed=removed)
-        seen = _see(model, retriever, dev)
-        coarse += _coarse(seen, retriever, base, adapt)
-    coarse.sort(key=lambda trial: -trial.likelihood)
-    retriever = Retriever(store, model.device, coarse[0].settings, removed=removed)
-    translator = Translator(model, store, retrieval=coarse[0].settings)
+        base = retriever.settings.model_copy(update={"c": size})
+        some = Retriever(store, model.device, base, tensors=retriever.tensors)
+        seen[size] = _see(model, some, dev, lambda done: watch("look up", done, len(sizes) * len(dev)))
+        likelihoods |= dict(_coarse(seen[size], base, adapt))
+    translator = Translator(model)
     sources, references = [s.source for s in dev], [s.target for s in dev]
     options = translate or TranslateSettings(beam=1, batch_size=64)
+    trials: dict[RetrievalSettings, Trial] = {}
 
-    def measured(trial: Trial) -> Trial:
-        translator.retriever = Retriever(store, model.device, trial.settings, tensors=retriever.tensors)
+    def measure(settings: RetrievalSettings, total: int) -> None:
+        translator.retriever = Retriever(store, model.device, settings, tensors=retriever.tensors)
         texts = [found.text for found in translator.translate(sources, options)]
-        if progress is not None:
-            progress(1)
-        return replace(trial, bleu=bleu(texts, references).value)
+        likelihood = likelihoods.get(settings) or seen[settings.c].likelihood(settings)
+        trials[settings] = Trial(settings, likelihood, bleu(texts, references).value)
+        watch("translate", 1, total)
 
-    tried = [measured(trial) for trial in _spread(coarse, decoded)]
-    best = max(tried, key=_bleu)
-    known = {trial.settings for trial in tried}
-    finer = [s for s in _around(best.settings, retriever.tensors.scale) if s not in known]
-    likelihoods = {trial.settings: trial.likelihood for trial in coarse}
-    tried += [measured(Trial(s, likelihoods.get(s, float("nan")))) for s in finer[:decoded]]
-    return sorted(tried, key=lambda trial: -_bleu(trial))
-
-
-def _bleu(trial: Trial) -> float:
-    return trial.bleu if trial.bleu is not None else -1.0
+    ranked = sorted(likelihoods, key=lambda settings: -likelihoods[settings])
+    watch("translate", 0, 1 + 2 * decoded)
+    none = ranked[0].model_copy(update={"weight": 0.0, "adapt": "constant", "reach": None})
+    for settings in (none, *_spread(ranked, decoded)):
+        measure(settings, 1 + 2 * decoded)
+    best = max(trials.values(), key=lambda trial: trial.bleu)
+    if best.settings is not none:
+        around = _around(best.settings, retriever.tensors.scale, most)
+        finer = [settings for settings in around if settings not in trials]
+        for settings in finer[:decoded]:
+            measure(settings, 1 + 2 * decoded)
+    return sorted(trials.values(), key=lambda trial: -trial.bleu)
 
 
 def _most_k(store: Datastore, system: str) -> int:
@@ -113,7 +137,7 @@ def _most_k(store: Datastore, system: str) -> int:
 
 
 @torch.inference_mode()
-def _see(model: Model, retriever: Retriever, dev: Sequence[Segment]) -> _Seen:
+def _see(model: Model, retriever: Retriever, dev: Sequence[Segment], advance: Callable[[int], None]) -> _Seen:
     """Show the references to the model, and look up all their states."""
     special, network = model.special, model.transformer
     sources = model.tokenizer.encode_source([segment.source for segment in dev])
@@ -122,6 +146,8 @@ def _see(model: Model, retriever: Retriever, dev: Sequence[Segment]) -> _Seen:
     fitting = [
         n for n, (s, t) in enumerate(zip(sources, targets, strict=True)) if len(s) <= model.max_source and len(t) < room
     ]
+    if not fitting:
+        raise UsageError("there is nothing to tune on: all segments of the dev set are too long for the model")
     seen: list[tuple[Tensor, ...]] = []
     for rows in batches([max(len(sources[n]), len(targets[n]) + 1) for n in fitting], BATCH_TOKENS):
         some = [fitting[row] for row in rows]
@@ -139,56 +165,50 @@ def _see(model: Model, retriever: Retriever, dev: Sequence[Segment]) -> _Seen:
         matches = torch.zeros_like(distances, dtype=torch.bool)
         matches[:, :, : found.tokens.size(2)] = found.tokens == wanted[:, :, None]
         seen.append(tuple(each[there].cpu() for each in (distances, matches, found.nearest, p_mt)))
-    return _Seen(*(torch.cat(column) for column in zip(*seen, strict=True)))
+        advance(len(some))
+    distances, matches, nearest, p_mt = (torch.cat(column) for column in zip(*seen, strict=True))
+    return _Seen(distances, matches, nearest, p_mt, retriever.tensors.scale)
 
 
-def _coarse(seen: _Seen, retriever: Retriever, base: RetrievalSettings, adapt: Sequence[str]) -> Iterator[Trial]:
+def _coarse(seen: _Seen, base: RetrievalSettings, adapt: Sequence[Adapt]) -> Iterator[tuple[RetrievalSettings, float]]:
     """The likelihood of the references under all settings of the grids."""
-    scale = retriever.tensors.scale
-    there = seen.nearest < torch.inf
-    for k, fraction in itertools.product([k for k in K if k <= (base.k or 0)], TEMPERATURES):
-        scores = (-seen.distances[:, :k] / (scale * fraction)).softmax(dim=-1).nan_to_num()
-        p_knn = (scores * seen.matches[:, :k]).sum(dim=-1)
-        found = base.model_copy(update={"k": k, "temperature": scale * fraction})
-        if "constant" in adapt:
-            for weight in CONSTANT:
-                likelihood = _likelihood(seen.p_mt, p_knn, torch.where(there, weight, 0.0))
-                yield Trial(found.model_copy(update={"weight": weight, "adapt": "constant"}), likelihood)
-        if "distance" in adapt:
-            for weight, reach in itertools.product(MOST_WEIGHTS, REACHES):
-                near = torch.where(there, (1 - seen.nearest / (scale * reach)).clamp(0.0, 1.0), 0.0)
-                update = {"weight": weight, "adapt": "distance", "reach": scale * reach}
-                yield Trial(found.model_copy(update=update), _likelihood(seen.p_mt, p_knn, weight * near))
+    shares: list[dict[str, object]] = []
+    if "constant" in adapt:
+        shares += [{"adapt": "constant", "weight": weight} for weight in CONSTANT]
+    if "distance" in adapt:
+        pairs = itertools.product(MOST_WEIGHTS, REACHES)
+        shares += [{"adapt": "distance", "weight": weight, "reach": seen.scale * reach} for weight, reach in pairs]
+    most = base.k or 1
+    for k, fraction in itertools.product([k for k in K if k <= most] or [most], TEMPERATURES):
+        found = {"k": k, "temperature": seen.scale * fraction}
+        p_knn = seen.p_knn(k, seen.scale * fraction)
+        for share in shares:
+            settings = base.model_copy(update=found | share)
+            yield settings, seen.likelihood(settings, p_knn)
 
 
-def _likelihood(p_mt: Tensor, p_knn: Tensor, weight: Tensor) -> float:
-    weight = weight.clamp(max=MOST)
-    return float((weight * p_knn + (1 - weight) * p_mt).clamp_min(1e-9).log().mean())
-
-
-def _spread(ranked: Sequence[Trial], count: int) -> list[Trial]:
-    """The best trials that differ from one another: one for each kind of weight, size and temperature."""
-    chosen: dict[tuple[object, ...], Trial] = {}
-    for trial in ranked:
-        s = trial.settings
-        chosen.setdefault((s.adapt, s.c, s.temperature), trial)
+def _spread(ranked: Sequence[RetrievalSettings], count: int) -> list[RetrievalSettings]:
+    """The best settings that differ from one another: one for each kind of weight, size and temperature."""
+    chosen: dict[tuple[object, ...], RetrievalSettings] = {}
+    for settings in ranked:
+        chosen.setdefault((settings.adapt, settings.c, settings.temperature), settings)
         if len(chosen) == count:
             break
     return list(chosen.values())
 
 
-def _around(best: RetrievalSettings, scale: float) -> Iterator[RetrievalSettings]:
+def _around(best: RetrievalSettings, scale: float, most: int) -> Iterator[RetrievalSettings]:
     """Settings near the best: translation likes more weight and other temperatures than likelihood does."""
-    heavier = min(0.95, best.weight + 0.15)
-    reach, temperature = best.reach_of(scale), best.temperature_of(scale)
-    for update in (
+    weight, reach, temperature = best.most_weight, best.reach_of(scale), best.temperature_of(scale)
+    heavier = min(0.95, weight + 0.15)
+    distant = best.adapt == "distance"
+    updates: list[dict[str, object]] = [
         {"weight": heavier},
-        {"reach": 2 * reach} if best.adapt == "distance" else {"weight": max(0.05, best.weight - 0.15)},
+        {"reach": 2 * reach} if distant else {"weight": max(0.05, weight - 0.15)},
         {"temperature": temperature * 2},
         {"temperature": temperature / 2},
-        {"weight": heavier, "reach": 2 * reach}
-        if best.adapt == "distance"
-        else {"weight": min(0.95, best.weight + 0.3)},
-        {"k": (best.k or 16) * 2} if best.k is not None and 2 * best.k <= max(K) else {"weight": heavier},
-    ):
-        yield best.model_copy(update=update)
+        {"weight": heavier, "reach": 2 * reach} if distant else {"weight": min(0.95, weight + 0.3)},
+    ]
+    if best.k is not None and 2 * best.k <= most:
+        updates.append({"k": best.k * 2})
+    yield from dict.fromkeys(best.model_copy(update=update) for update in updates)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from knnmt.datastore import arrays, format, quantize
 from knnmt.datastore.store import Datastore
@@ -38,6 +39,12 @@ def written(
             content[f"{side}_codebooks"] = codebooks
             content[f"{side}_codes"] = np.zeros((len(keys), subspaces), np.uint8)
             quantize.encode(keys, codebooks, content[f"{side}_codes"])
+    for side in ("target", "source"):
+        keys = store[f"{side}_keys"].astype(np.float32)
+        if pq:
+            codes, codebooks = (torch.from_numpy(content[f"{side}_{name}"]) for name in ("codes", "codebooks"))
+            keys = quantize.decode(codes, codebooks).numpy()
+        content[f"{side}_norms"] = np.square(keys).sum(axis=1)
     part = folder.with_name(f"{folder.name}.part")
     part.mkdir(parents=True)
     for name, array in content.items():

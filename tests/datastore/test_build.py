@@ -248,6 +248,9 @@ def test_quantized_keys_take_the_place_of_keys(model: Model, corpus: Path, built
             away = np.square(parts[:, None] - centroids[None]).sum(axis=2)
             chosen = away[np.arange(len(keys)), codes[:, subspace]]
             np.testing.assert_allclose(chosen, away.min(axis=1), atol=1e-5)  # the nearest centroid, or one as near
+        decoded = np.concatenate([codebooks[part][codes[:, part]] for part in range(len(codebooks))], axis=1)
+        np.testing.assert_allclose(store.part[f"{side}_norms"], np.square(decoded).sum(axis=1), rtol=1e-5)
+        np.testing.assert_allclose(plain.part[f"{side}_norms"], np.square(keys).sum(axis=1), rtol=1e-5)
     sizes = {name: file.size for name, file in plain.part.files.items()}
     assert report.left_out == sizes["target_keys.npy"] + sizes["source_keys.npy"]
 
@@ -257,7 +260,16 @@ def test_a_store_for_one_system_leaves_out_what_that_does_not_need(
 ) -> None:
     report = build([corpus], model, tmp_path / "store", "de-en", settings(systems=("faster",)))
     there, all_files = part_files(tmp_path / "store"), part_files(built)
-    missing = {"target_keys", "source_keys", "link_offsets", "link_entries", "cluster_starts", "type_offsets"}
+    missing = {
+        "target_keys",
+        "source_keys",
+        "target_norms",
+        "source_norms",
+        "link_offsets",
+        "link_entries",
+        "cluster_starts",
+        "type_offsets",
+    }
     assert set(all_files) - set(there) == {f"{name}.npy" for name in missing}
     assert all(content == all_files[name] for name, content in there.items())
     assert report.left_out == sum(len(all_files[f"{name}.npy"]) for name in missing)
@@ -368,7 +380,7 @@ def test_the_links_of_the_aligner_may_be_given_back_to_it(
     assert given == ours
 
 
-@pytest.mark.parametrize(("change", "message"), [(-1, "needs one for each"), (1, "needs one for each")])
+@pytest.mark.parametrize(("change", "message"), [(-1, "the file ends"), (1, "more lines")])
 def test_a_file_of_links_has_a_line_for_each_segment(
     model: Model, with_long_segments: Path, tmp_path: Path, change: int, message: str
 ) -> None:
@@ -425,11 +437,11 @@ def test_progress_adds_up(model: Model, corpus: Path, tmp_path: Path) -> None:
         assert whole.setdefault(stage, total) == total
 
     report = build([corpus], model, tmp_path / "store", "de-en", settings(keys="pq"), progress=progress)
-    assert list(whole) == ["read", "align", "represent", "cluster", "quantize"]
+    assert list(whole) == ["read", "align", "represent", "cluster", "keys"]
     assert {stage: done[stage] for stage in whole if whole[stage] is not None} == {
         stage: total for stage, total in whole.items() if total is not None
     }
-    assert list(report.seconds) == ["read", "align", "represent", "cluster", "quantize", "index", "seal"]
+    assert list(report.seconds) == ["read", "align", "represent", "cluster", "keys", "index", "seal"]
 
 
 # -------------------------------------------------------------------------------------------- what is there already
@@ -484,7 +496,7 @@ def test_another_store_is_replaced_only_where_that_is_said(
         assert len(list(now.verify())) == len(old.part.files)
 
     build([corpus], model, there, "de-en", other, replace=True, progress=progress)
-    assert seen == {"read", "align", "represent", "cluster"}
+    assert seen == {"read", "align", "represent", "cluster", "keys"}
     new = Datastore.open(there)
     assert new.manifest.settings["k_max"] == 3
     assert list(new.verify())
@@ -648,7 +660,7 @@ def test_two_builds_do_not_work_in_one_folder(model: Model, corpus: Path, built:
                 build([corpus], model, tmp_path / "store", "de-en", SETTINGS)
 
     build([corpus], model, tmp_path / "store", "de-en", SETTINGS, progress=progress)
-    assert refused == ["read", "align", "represent", "cluster"]
+    assert refused == ["read", "align", "represent", "cluster", "keys"]
     assert files(tmp_path / "store") == files(built)
 
 

@@ -166,6 +166,7 @@ def _sound(arrays: dict[str, NDArray[Any]]) -> bool:
         all(arrays[name].dtype == kind and arrays[name].ndim == 1 for name, kind in _KINDS.items())
         and all(np.isfinite(array).all() for array in arrays.values())
         and rises(arrays["rows"], pairs)
+        and bool((arrays["targets"] >= 0).all())
         and arrays["log_forward"].size == arrays["log_backward"].size == pairs
         and arrays["tensions"].size == 2
     )

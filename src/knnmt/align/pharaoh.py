@@ -2,7 +2,7 @@
 
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,37 +14,53 @@ _LINK = rb"[0-9]{1,9}-[0-9]{1,9}"
 _LINE = re.compile(rb"\s*(?:" + _LINK + rb"(?:\s+|$))*")
 
 
-def read_pharaoh(path: str | Path, bitext: Bitext) -> Links:
-    """Read the links of a bitext, a line a segment, empty where it has none; any order, repeats are dropped."""
+def read_pharaoh(
+    path: str | Path, bitext: Bitext, chosen: Sequence[int] | None = None, total: int | None = None
+) -> Links:
+    """Read the links of a bitext, a line a segment, empty where it has none; any order, repeats are dropped.
+
+    Where the file is of a larger corpus, `chosen` are the lines of its segments, from 0, rising, of `total`.
+    """
     path = Path(path)
     if not path.is_file():
         raise UsageError(f"{path}: there is no such file of links")
+    total = len(bitext) if total is None else total
+    wanted = iter(range(total) if chosen is None else chosen)
+    following = next(wanted, None)
     source, target = array("i"), array("i")
     counts: list[int] = []
     sizes = zip(bitext.source_lengths.tolist(), bitext.target_lengths.tolist(), strict=True)
+    number = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
-            if number > len(bitext):
-                raise DataError(f"{path}, line {number}: more lines than the {len(bitext)} segments of the corpus")
-            if not _LINE.fullmatch(line):
-                wrong = next(entry for entry in line.split() if not re.fullmatch(_LINK, entry))
-                shown = wrong.decode("utf-8", "replace")
-                raise DataError(f"{path}, line {number}: {shown!r} is no link; write i-j, from 0")
-            positions = [int(position) for position in line.replace(b"-", b" ").split()]
-            points = sorted(set(zip(positions[1::2], positions[::2], strict=True)))
-            n, m = next(sizes)
-            for j, i in points:
-                if i >= n or j >= m:
-                    raise DataError(
-                        f"{path}, line {number}: link {i}-{j} is outside the segment, "
-                        f"which has {n} source and {m} target tokens; was another tokenizer used?"
-                    )
-                source.append(i)
-                target.append(j)
+            if number > total:
+                raise DataError(f"{path}, line {number}: more lines than the {total} segments of the corpus")
+            if number - 1 != following:
+                continue
+            following = next(wanted, None)
+            points = _points(line, *next(sizes), f"{path}, line {number}")
+            source.extend(i for _, i in points)
+            target.extend(j for j, _ in points)
             counts.append(len(points))
-    if len(counts) < len(bitext):
-        raise DataError(f"{path}, line {len(counts) + 1}: the file ends, but the corpus has {len(bitext)} segments")
+    if number < total:
+        raise DataError(f"{path}, line {number + 1}: the file ends, but the corpus has {total} segments")
     return Links(np.array(source, np.int32), np.array(target, np.int32), offsets_of(np.array(counts, np.int64)))
+
+
+def _points(line: bytes, n: int, m: int, place: str) -> list[tuple[int, int]]:
+    """The (target, source) positions that a line links, sorted, in a segment of n source and m target tokens."""
+    if not _LINE.fullmatch(line):
+        wrong = next(entry for entry in line.split() if not re.fullmatch(_LINK, entry))
+        raise DataError(f"{place}: {wrong.decode('utf-8', 'replace')!r} is no link; write i-j, from 0")
+    positions = [int(position) for position in line.replace(b"-", b" ").split()]
+    points = sorted(set(zip(positions[1::2], positions[::2], strict=True)))
+    for j, i in points:
+        if i >= n or j >= m:
+            raise DataError(
+                f"{place}: link {i}-{j} is outside the segment, "
+                f"which has {n} source and {m} target tokens; was another tokenizer used?"
+            )
+    return points
 
 
 def write_pharaoh(links: Links, path: str | Path) -> None:

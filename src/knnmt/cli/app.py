@@ -13,12 +13,20 @@ from knnmt.errors import KnnmtError, UsageError
 
 if TYPE_CHECKING:
     from knnmt.model.checkpoint import Model
+    from knnmt.retrieval.settings import RetrievalSettings
 
 Settings = TypeVar("Settings")
 
 
+ORDER = ("demo", "build", "translate", "explain", "tune", "evaluate", "inspect", "verify", "stats", "align")
+
+
 class Commands(TyperGroup):
     """The commands; what goes wrong in one for a known reason is one line on standard error."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of the commands, as one comes to need them."""
+        return sorted(super().list_commands(ctx), key=lambda name: (*ORDER, name).index(name))
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
@@ -58,6 +66,12 @@ CorpusArgument = Annotated[
     list[Path],
     typer.Argument(help="TMX, PO, MO, TSV or JSONL files, or plain pairs (X.de for X.de and X.en), also .gz."),
 ]
+StoreOption = Annotated[Path | None, typer.Option("--store", "-s", help="A store that `knnmt build` made.")]
+StoreNeeded = Annotated[Path, typer.Option("--store", "-s", help="A store that `knnmt build` made.")]
+SystemOption = Annotated[
+    str | None, typer.Option(help="base, knn, fast, fast-clustered, faster or faster-exact. [default: fast]")
+]
+SettingsOption = Annotated[Path | None, typer.Option("--settings", help="Settings that `knnmt tune` wrote.")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 DtypeOption = Annotated[str, typer.Option(help="auto, float32, float16 or bfloat16.")]
 ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads. [default: all cores]")]
@@ -90,8 +104,18 @@ def checked(settings: Callable[..., Settings], **given: Any) -> Settings:
         return settings(**given)
     except ValidationError as error:
         first = error.errors()[0]
-        option = "".join(f"--{str(part).replace('_', '-')}: " for part in first["loc"][:1])
+        name = "".join(str(part).replace("_", "-") for part in first["loc"][:1])
+        option = f"{'-' if len(name) == 1 else '--'}{name}: " if name else ""
         raise UsageError(option + first["msg"].removeprefix("Value error, ")) from error
+
+
+def retrieval_settings(path: Path | None, **given: Any) -> "RetrievalSettings":
+    """The settings of a file, or the defaults, with what was given on the command line."""
+    from knnmt.retrieval.settings import RetrievalSettings
+
+    base = RetrievalSettings.load(path) if path is not None else RetrievalSettings()
+    named = {name: value for name, value in given.items() if value is not None}
+    return checked(RetrievalSettings, **base.model_dump(by_alias=True) | named)
 
 
 def load_model(name: str, langs: str | None, device: str, dtype: str, threads: int | None) -> "Model":

@@ -27,7 +27,7 @@ def stats(
     clean: Annotated[bool, typer.Option(help="Drop what is no good translation pair, and say how much.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Describe a parallel corpus: pairs, source lengths, tokens, types and their frequencies."""
+    """Describe a parallel corpus. Pairs, source lengths, tokens, types and their frequencies."""
     from knnmt import corpus as corpora
 
     languages = corpora.Languages.parse(langs)
@@ -73,7 +73,7 @@ def align(
     save: Annotated[Path | None, typer.Option(help="Save the parameters, to align more text with them later.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Align the tokens of a parallel corpus by the FastAlign model, in the pieces of a model's tokenizer."""
+    """Align the tokens of a parallel corpus. By the FastAlign model, in the pieces of a model's tokenizer."""
     from knnmt import align as aligning
     from knnmt import corpus as corpora
 

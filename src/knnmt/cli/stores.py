@@ -63,16 +63,22 @@ def build(
     """Make a store from parallel text. A build that was stopped goes on when the same command is given again."""
     from knnmt.align import AlignSettings
     from knnmt.corpus import CleanSettings, Languages, files_of
+    from knnmt.corpus.files import require_readable
     from knnmt.datastore import build as building
     from knnmt.datastore.settings import BuildSettings
+    from knnmt.retrieval.systems import require_system
 
     settings = checked(
         BuildSettings, systems=tuple(systems or ()), key=key, metric=metric, keys=keys, cluster_size=cluster_size,
         k_max=k_max or None, index=index, clean=checked(CleanSettings, max_ratio=max_ratio) if clean else None,
         align=AlignSettings(cover=cover), batch_tokens=batch_tokens, memory=memory << 20, seed=seed,
     )  # fmt: skip
-    for path in corpus:
-        files_of(path, Languages.parse(langs))  # refuses what is not there before the model is loaded
+    for path in corpus:  # what is not there is refused before the model is loaded
+        files_of(path, Languages.parse(langs))
+    if alignments is not None:
+        require_readable(alignments)
+    for name in settings.systems:
+        require_system(name)
     loaded = load_model(model, langs, device, dtype, None)
     with terminal.stages() as progress:
         report = building.build(
@@ -93,7 +99,7 @@ def build(
 
 @app.command()
 def inspect(store: StoreArgument, as_json: JsonOption = False) -> None:
-    """Say what is in a store: counts, sizes, settings, frequent types."""
+    """Say what is in a store. Counts, sizes, settings, frequent types."""
     from knnmt.datastore.describe import describe
     from knnmt.datastore.store import Datastore
 
@@ -113,16 +119,16 @@ def inspect(store: StoreArgument, as_json: JsonOption = False) -> None:
         value = found.settings.get(name)
         counts.add_row(name, ", ".join(value) or "all" if isinstance(value, list) else str(value))
     terminal.show(counts)
-    files = terminal.table("file", "size")
+    files = terminal.table("file", "size", numbers=("size",))
     for name, count in found.bytes.items():
         files.add_row(name, terminal.size(count))
     files.add_row("all", terminal.size(sum(found.bytes.values())))
     terminal.show(files)
-    types = terminal.table("source type", "tokens")
+    types = terminal.table("source type", "tokens", numbers=("tokens",))
     for piece, tokens in list(found.frequent_types.items())[:10]:
         types.add_row(piece, f"{tokens:,}")
     terminal.show(types)
-    histogram = terminal.table("tokens of a type", "types", "")
+    histogram = terminal.table("tokens of a type", "types", "", numbers=("types",))
     most = max(found.frequencies.values(), default=1)
     for span, count in found.frequencies.items():
         histogram.add_row(span, f"{count:,}", "█" * round(40 * count / most))
@@ -136,7 +142,7 @@ def verify(
     full: Annotated[bool, typer.Option("--full", help="Read everything: checksums, shapes, offsets, ranges.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a store: the manifest and the size of every file, or with --full all of its content."""
+    """Check that a store is sound. The manifest and the size of every file, or with --full all of its content."""
     from knnmt.datastore.store import Datastore
 
     opened = Datastore.open(store)

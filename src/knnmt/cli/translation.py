@@ -1,7 +1,8 @@
-"""Commands that translate and judge translations: translate, explain, evaluate, demo."""
+"""Commands that translate: translate, explain."""
 
 import contextlib
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,22 +16,28 @@ from knnmt.cli.app import (
     JsonOption,
     LangsOption,
     ModelOption,
+    SettingsOption,
+    StoreNeeded,
+    StoreOption,
+    SystemOption,
     ThreadsOption,
     app,
     checked,
+    retrieval_settings,
 )
 from knnmt.errors import UsageError
 
 if TYPE_CHECKING:
-    from knnmt.evidence import TokenEvidence
+    import numpy as np
+    from numpy.typing import NDArray
+    from rich.text import Text
+
+    from knnmt.datastore.store import Datastore
+    from knnmt.evidence import Neighbour, TokenEvidence
     from knnmt.retrieval.settings import RetrievalSettings
     from knnmt.translate import Translator
 
-StoreOption = Annotated[Path | None, typer.Option("--store", "-s", help="A store that `knnmt build` made.")]
-SystemOption = Annotated[
-    str | None, typer.Option(help="base, knn, fast, fast-clustered, faster or faster-exact. [default: fast]")
-]
-SettingsOption = Annotated[Path | None, typer.Option("--settings", help="Settings that `knnmt tune` wrote.")]
+NARROW = 45  # columns of a table of evidence, without its texts
 
 
 @app.command()
@@ -50,7 +57,7 @@ def translate(
         float | None, typer.Option(help="Of the softmax over distances. [default: by the store]")
     ] = None,
     weight: Annotated[
-        float | None, typer.Option("--lambda", help="Share of what is retrieved, at most. [default: 0.9]")
+        float | None, typer.Option("--lambda", help="Share of what is retrieved, at most. [default: by the system]")
     ] = None,
     adapt: Annotated[
         Literal["constant", "distance"] | None,
@@ -58,6 +65,9 @@ def translate(
     ] = None,
     probe: Annotated[int | None, typer.Option(help="Clusters that are ranked together (faster). [default: 1]")] = None,
     index: Annotated[bool | None, typer.Option(help="Search by the store's FAISS index (knn).")] = None,
+    leave_out_own: Annotated[
+        bool, typer.Option("--leave-out-own", help="Do not use what the store has of these very lines: to measure.")
+    ] = False,
     beam: Annotated[int, typer.Option(help="Beams; 1 is greedy search.")] = 5,
     n_best: Annotated[
         int, typer.Option(help="Translations of each line, written as «line number ||| text ||| score».")
@@ -78,7 +88,8 @@ def translate(
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Translate text, one segment a line; empty lines stay empty, and the order is kept."""
+    """Translate text, one segment a line. Empty lines stay empty, and the order is kept."""
+    from knnmt.datastore.store import Datastore
     from knnmt.translate import TranslateSettings
 
     settings = checked(
@@ -90,24 +101,25 @@ def translate(
         batch_size=batch_size,
         long=long,
     )
+    if leave_out_own and store is None:
+        raise UsageError("--leave-out-own is about a store: name one (--store)")
     with contextlib.ExitStack() as stack:
         source, out = stack.enter_context(terminal.reading(input)), stack.enter_context(terminal.writing(output, input))
-        chosen = _retrieval(
-            settings_file,
-            k=k,
-            c=c,
-            temperature=temperature,
-            adapt=adapt,
-            probe=probe,
-            index=index,
+        chosen = retrieval_settings(
+            settings_file, k=k, c=c, temperature=temperature, adapt=adapt, probe=probe, index=index,
             **{"lambda": weight},
-        )
-        translator = _translator(model, store, system, chosen, langs, device, dtype, threads)
+        )  # fmt: skip
         typing = input is None and source.isatty()
-        window = 1 if typing else window
-        texts = terminal.lines_of(source, str(input or "standard input"))
-        bar = stack.enter_context(terminal.bar("translating", terminal.count_lines(source), quiet=typing))
-        found_all = translator.stream(texts, settings, window=window, progress=bar)
+        total = terminal.count_lines(source)
+        texts: Iterable[str] = terminal.lines_of(source, str(input or "standard input"))
+        opened = Datastore.open(store) if store is not None else None
+        removed = None
+        if leave_out_own and opened is not None:
+            texts = list(texts)
+            removed = _own(opened, texts)
+        translator = _translator(model, opened, system, chosen, langs, device, dtype, threads, removed)
+        bar = stack.enter_context(terminal.bar("translating", total, quiet=typing))
+        found_all = translator.stream(texts, settings, window=1 if typing else window, progress=bar)
         for number, found in enumerate(found_all, start=1):
             ranked = (found, *found.alternatives)
             if as_json:
@@ -123,7 +135,7 @@ def translate(
 @app.command()
 def explain(
     text: Annotated[str, typer.Argument(help="A text to translate.")],
-    store: Annotated[Path, typer.Option("--store", "-s", help="A store that `knnmt build` made.")],
+    store: StoreNeeded,
     model: ModelOption = "mini-de-en",
     langs: LangsOption = None,
     system: SystemOption = None,
@@ -135,13 +147,13 @@ def explain(
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Translate a text and show, token by token, what the store had to do with it and which segments are behind it."""
+    """Show why each word of a translation was chosen. What the model thought, what the store did, by which segments."""
     from knnmt.translate import TranslateSettings
 
     if system == "base":
         raise UsageError("base MT uses no store, so there is nothing to explain: leave --system out, or name another")
     settings = checked(TranslateSettings, beam=beam, evidence=True)
-    translator = _translator(model, store, system, _retrieval(settings_file), langs, device, dtype, threads)
+    translator = _translator(model, store, system, retrieval_settings(settings_file), langs, device, dtype, threads)
     found = translator.translate([text], settings)[0]
     if as_json:
         tokens = [asdict(each) | {"memory": each.memory} for each in found.evidence]
@@ -154,107 +166,48 @@ def explain(
 
 
 def _evidence_table(evidence: "tuple[TokenEvidence, ...]", neighbours: int) -> Any:
+    """A line for each neighbour, cut to the width of the terminal around its token."""
     from rich.text import Text
 
-    table = terminal.table("token", "p", "p_MT", "p_kNN", "λ", "memory", "training segments behind it (share of p_kNN)")
+    numbers = ("p", "p_MT", "p_kNN", "λ")
+    table = terminal.table("token", *numbers, "memory", "training segments behind it", numbers=numbers)
+    room = max(24, terminal.width() - NARROW - max(5, *(len(each.token.strip()) for each in evidence)))
     for each in evidence:
-        lines = Text()
-        for neighbour in each.neighbours[:neighbours]:
-            lines.append("\n" if lines else "")
-            lines.append(f"{neighbour.weight:4.0%}  …" if len(neighbour.before) > 40 else f"{neighbour.weight:4.0%}  ")
-            lines.append(neighbour.before[-40:])
-            lines.append(neighbour.token or " ⏎", style="bold reverse")
-            lines.append(neighbour.after[:30] + ("…" if len(neighbour.after) > 30 else ""))
-        numbers = [f"{value:.2f}" for value in (each.p, each.p_mt, each.p_knn, each.weight)]
-        table.add_row(each.token.strip() or "⏎", *numbers, "█" * round(6 * each.memory), lines)
+        lines = [_excerpt(neighbour, room) for neighbour in each.neighbours[:neighbours]]
+        values = [f"{value:.2f}" for value in (each.p, each.p_mt, each.p_knn, each.weight)]
+        table.add_row(each.token.strip() or "⏎", *values, "█" * round(6 * each.memory), Text("\n").join(lines))
     return table
 
 
-@app.command()
-def evaluate(
-    reference: Annotated[Path, typer.Argument(help="The right translations, one a line.")],
-    systems: Annotated[
-        list[Path],
-        typer.Argument(help="Translations of one system each; the first is what the others are compared with."),
-    ],
-    as_json: JsonOption = False,
-) -> None:
-    """Score translations: BLEU, chrF2 and TER with signatures; several systems by paired bootstrap."""
-    from knnmt.evaluate import evaluate as score
+def _excerpt(neighbour: "Neighbour", room: int) -> "Text":
+    """The share of p_kNN that a neighbour has, and its token among its words, in a line of this width."""
+    from rich.text import Text
 
-    references = terminal.read_lines(reference)
-    named = {str(path): terminal.read_lines(path) for path in systems}
-    if len(named) < len(systems):
-        raise UsageError("the same file is named twice: give each system once")
-    scores = score(named, references)
-    if as_json:
-        typer.echo(json.dumps({name: [asdict(s) for s in found] for name, found in scores.items()}, indent=2))
-        return
-    metrics = next(iter(scores.values()))
-    table = terminal.table("system", *(s.metric for s in metrics))
-    for name, found in scores.items():
-        cells = [f"{s.value:.2f}" + (f" ±{s.interval:.2f}" if s.interval is not None else "") for s in found]
-        table.add_row(
-            name, *(cell + (f" p={s.p:.3f}" if s.p is not None else "") for cell, s in zip(cells, found, strict=True))
-        )
-    terminal.show(table)
-    for found_score in metrics:
-        typer.echo(f"{found_score.metric}: {found_score.signature}")
-
-
-@app.command()
-def demo(
-    model: ModelOption = "mini-de-en",
-    threads: ThreadsOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Translate real software strings that no model here was trained on, and score the result."""
-    import time
-
-    from knnmt import demo as text
-    from knnmt.evaluate import bleu
-
-    catalogs = text.catalogs()
-    held_out = catalogs.held_out
-    translator = _translator(model, None, None, None, None, "auto", "auto", threads)
-    began = time.perf_counter()
-    with terminal.bar("translating", len(held_out)) as bar:
-        found = list(translator.stream([s.source for s in held_out], progress=bar))
-    seconds = time.perf_counter() - began
-    score = bleu([t.text for t in found], [s.target for s in held_out])
-    if as_json:
-        examples = [
-            {"source": s.source, "reference": s.target, "base": t.text} for s, t in zip(held_out, found, strict=True)
-        ]
-        typer.echo(
-            json.dumps({"base": asdict(score), "seconds": seconds, "segments": examples}, indent=2, ensure_ascii=False)
-        )
-        return
-    table = terminal.table("German", "English by its translators", "base MT")
-    short = [pair for pair in zip(held_out, found, strict=True) if 15 <= len(pair[0].source) <= 60]
-    for segment, translation in short[:10]:
-        table.add_row(segment.source, segment.target, translation.text)
-    terminal.show(table)
-    whole = len(held_out) + len(catalogs.memory)
-    typer.echo(f"{len(held_out)} of the {whole:,} strings of {', '.join(text.PACKAGES)}, in {seconds:.1f} s")
-    typer.echo(f"base MT: BLEU {score.value:.1f} ({score.signature})")
+    token = neighbour.token or " ⏎"
+    left = room - len(f"{1:4.0%} ") - len(token)
+    before, after = neighbour.before, neighbour.after
+    if len(before) > (most := max(left - len(after), 2 * left // 3, 2)):
+        before = "…" + before[1 - most :]
+    if len(after) > (most := max(left - len(before), 2)):
+        after = after[: most - 1] + "…"
+    return Text.assemble(f"{neighbour.weight:4.0%} ", before, (token, "bold reverse"), after)
 
 
 # ------------------------------------------------------------------------------------------- around the commands
 
 
-def _retrieval(settings_file: Path | None, **given: Any) -> "RetrievalSettings":
-    """The settings of a file, or the defaults, with what was given on the command line."""
-    from knnmt.retrieval.settings import RetrievalSettings
+def _own(store: "Datastore", texts: list[str]) -> "NDArray[np.bool_]":
+    """The entries of what a store has of these very texts."""
+    from knnmt.overlap import overlaps
 
-    base = RetrievalSettings.load(settings_file) if settings_file is not None else RetrievalSettings()
-    named = {name: value for name, value in given.items() if value is not None}
-    return checked(RetrievalSettings, **base.model_dump(by_alias=True) | named)
+    found = overlaps(store, texts)
+    terminal.note(f"the store has {found} of {len(texts):,} lines: left out {len(found.segments):,} of its segments")
+    return found.entries(store)
 
 
 def _translator(
-    model: str, store: Path | None, system: str | None, retrieval: "RetrievalSettings | None", langs: str | None,
-    device: str, dtype: str, threads: int | None,
+    model: str, store: "Path | Datastore | None", system: str | None, retrieval: "RetrievalSettings", langs: str | None,
+    device: str, dtype: str, threads: int | None, removed: "NDArray[np.bool_] | None" = None,
 ) -> "Translator":  # fmt: skip
     import torch
 
@@ -262,4 +215,6 @@ def _translator(
 
     if threads is not None:
         torch.set_num_threads(threads)
-    return Translator(model, store, system=system, retrieval=retrieval, langs=langs, device=device, dtype=dtype)
+    return Translator(
+        model, store, system=system, retrieval=retrieval, removed=removed, langs=langs, device=device, dtype=dtype
+    )

@@ -1,6 +1,6 @@
 """From parallel text to a datastore, in stages that leave what they made in a work folder.
 
-read ▶ align ▶ represent ▶ cluster ▶ quantize ▶ index ▶ seal ▶ publish. A build that was stopped at any point is taken
+read ▶ align ▶ represent ▶ cluster ▶ keys ▶ index ▶ seal ▶ publish. A build that was stopped at any point is taken
 up by the same command where it was. The result depends on the plan alone (texts, model, settings), not on
 interruptions nor on the number of workers: shards have fixed bounds, types have fixed seeds, and each worker computes
 with one thread.
@@ -27,7 +27,7 @@ from knnmt.datastore import arrays, format, stages
 from knnmt.datastore.settings import BuildSettings
 from knnmt.errors import StoreError, UsageError
 from knnmt.model.represent import StateModel
-from knnmt.retrieval.systems import SYSTEMS
+from knnmt.retrieval.systems import SYSTEMS, require_system
 
 _log = logging.getLogger(__name__)
 
@@ -66,8 +66,8 @@ def build(
     model cannot take are left out, nothing else. `workers` are threads, by default one a core.
     """
     settings = settings or BuildSettings()
-    if unknown := set(settings.systems) - set(SYSTEMS):
-        raise UsageError(f"there is no system {min(unknown)!r}: use {', '.join(SYSTEMS)}")
+    for name in settings.systems:
+        require_system(name)
     if alignments is not None:
         settings = settings.model_copy(update={"clean": None})
     languages = Languages.parse(langs)
@@ -116,7 +116,7 @@ def _stages(job: stages.Job, plan: str, work: Path) -> dict[str, Callable[[], No
         "align": partial(stages.align_tokens, job),
         "represent": partial(stages.represent_tokens, job),
         "cluster": partial(stages.cluster_tokens, job),
-        "quantize": partial(stages.quantize_keys, job),
+        "keys": partial(stages.finish_keys, job),
         "index": partial(stages.index_keys, job),
         "seal": partial(_seal, job, plan, work),
     }

@@ -56,6 +56,7 @@ ARRAYS = {
     "target_ids": Array("int32", ("entries",), below="target_vocabulary"),
     "target_offsets": _offsets("segments", into="entries"),
     "target_keys": Array("float16", ("entries", "width")),
+    "target_norms": Array("float32", ("entries",)),  # squared lengths of the keys
     "target_codes": Array("uint8", ("entries", "subspaces")),
     "target_codebooks": Array("float32", ("subspaces", "256", "subwidth")),
     # source tokens that have links, sorted by type, then cluster, then place in the corpus
@@ -63,6 +64,7 @@ ARRAYS = {
     "link_offsets": _offsets("tokens", into="links"),
     "link_entries": Array("int32", ("links",), below="entries"),
     "source_keys": Array("float16", ("tokens", "width")),
+    "source_norms": Array("float32", ("tokens",)),
     "source_codes": Array("uint8", ("tokens", "subspaces")),
     "source_codebooks": Array("float32", ("subspaces", "256", "subwidth")),
     # clusters of a type's tokens: the means of both sides, and their entries nearest to the target mean, ranked

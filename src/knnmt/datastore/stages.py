@@ -26,6 +26,7 @@ from knnmt.model.represent import StateModel, represent
 TOGETHER = 1000  # segments that are tokenized together
 SHARD = 16  # batches of tokens that are represented, and kept or done again, together
 SYNC_SECONDS = 10.0  # the work that a crash of the machine may cost
+MEASURED = 1 << 14  # keys whose lengths are taken together
 INDEX_FROM = 39 * 256  # keys; FAISS wants as many to train a product quantizer, and fewer are searched at once
 INDEX_SAMPLE = 64  # more for each list, to train the lists on
 
@@ -140,9 +141,8 @@ def align_tokens(job: Job) -> None:
     bitext, settings = job.bitext(), job.settings.align
     advance = job.watch("align", 2 * len(bitext))
     if job.alignments is not None:
-        chosen = job.scratch / "alignments.txt"
-        _choose_lines(job.alignments, arrays.read(job.scratch / "numbers.npy"), chosen)
-        links = read_pharaoh(chosen, bitext)
+        *lines, total = arrays.read(job.scratch / "numbers.npy").tolist()
+        links = read_pharaoh(job.alignments, bitext, lines, total)
         links = cover(links, bitext) if settings.cover else links
     else:
         aligner = train(bitext, settings, _steps(advance, len(bitext)))
@@ -176,19 +176,6 @@ def group_by_type(bitext: Bitext, links: Links, vocabulary: int) -> dict[str, ND
         "link_offsets": offsets_of(counts),
         "link_entries": entry.astype(np.int32),
     }
-
-
-def _choose_lines(path: Path, numbers: NDArray[np.int64], out: Path) -> None:
-    """The lines of those segments that were kept; the last number is how many there were."""
-    wanted, segments, count = iter(numbers.tolist()), int(numbers[-1]), 0
-    following = next(wanted)
-    with path.open("rb") as lines, out.open("wb") as chosen:
-        for count, line in enumerate(lines, 1):
-            if count - 1 == following and following < segments:
-                chosen.write(line)
-                following = next(wanted)
-    if count != segments:
-        raise DataError(f"{path} has {count:,} lines, and the corpus {segments:,} segments: it needs one for each")
 
 
 def _steps(advance: Callable[[int], None], share: int) -> Callable[[int, int], None]:
@@ -354,21 +341,29 @@ def cluster_tokens(job: Job) -> None:
     advance(len(states))
 
 
-# ----------------------------------------------------------------------------------------- quantize and index
+# --------------------------------------------------------------------------------------------- keys and index
 
 
-def quantize_keys(job: Job) -> None:
-    """Product-quantized keys of both sides, where the store is to have them."""
-    if job.settings.keys != "pq":
-        return
+def finish_keys(job: Job) -> None:
+    """The keys of both sides as the store is to have them, product-quantized or not, and their squared lengths."""
     sides = {side: arrays.read(job.part / f"{side}_keys.npy") for side in ("target", "source")}
-    advance = job.watch("quantize", sum(map(len, sides.values())))
+    advance = job.watch("keys", sum(map(len, sides.values())) * (2 if job.settings.keys == "pq" else 1))
     for side, keys in sides.items():
-        parts = quantize.subspaces(keys.shape[1])
-        codebooks = quantize.train(keys, subspaces=parts, seed=job.settings.seed)
-        codes = arrays.create(job.part / f"{side}_codes.npy", "uint8", (len(keys), parts))
-        quantize.encode(keys, codebooks, codes, workers=job.workers, progress=advance)
-        arrays.write(job.part / f"{side}_codebooks.npy", codebooks)
+        lengths = np.empty(len(keys), np.float32)
+        if job.settings.keys == "pq":
+            parts = quantize.subspaces(keys.shape[1])
+            codebooks = quantize.train(keys, subspaces=parts, seed=job.settings.seed)
+            codes = arrays.create(job.part / f"{side}_codes.npy", "uint8", (len(keys), parts))
+            quantize.encode(keys, codebooks, codes, workers=job.workers, progress=advance)
+            arrays.write(job.part / f"{side}_codebooks.npy", codebooks)
+        for start in range(0, len(keys), MEASURED):
+            some = slice(start, start + MEASURED)
+            rows = torch.from_numpy(np.array(keys[some]))
+            if job.settings.keys == "pq":
+                rows = quantize.decode(torch.from_numpy(np.array(codes[some])), torch.from_numpy(codebooks))
+            lengths[some] = rows.float().square().sum(dim=-1).numpy()
+            advance(len(rows))
+        arrays.write(job.part / f"{side}_norms.npy", lengths)
 
 
 def index_keys(job: Job) -> None:

@@ -75,6 +75,7 @@ class Datastore:
         langs: str,
         model: "str | Path | StateModel" = "mini-de-en",
         settings: "BuildSettings | None" = None,
+        alignments: str | Path | None = None,
         replace: bool = False,
         workers: int | None = None,
         progress: "Progress | None" = None,
@@ -85,7 +86,10 @@ class Datastore:
 
         paths = [Path(one) for one in ([corpus] if isinstance(corpus, str | Path) else corpus)]
         loaded = load(model, langs=langs) if isinstance(model, str | Path) else model
-        build(paths, loaded, Path(out), langs, settings, replace=replace, workers=workers, progress=progress)
+        build(
+            paths, loaded, Path(out), langs, settings, alignments=None if alignments is None else Path(alignments),
+            replace=replace, workers=workers, progress=progress,
+        )  # fmt: skip
         return cls.open(out)
 
     def check(self, model: "StateModel") -> None:

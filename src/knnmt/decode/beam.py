@@ -31,7 +31,7 @@ class Lookup(Protocol):
         ...
 
     def keep(self, rows: Tensor) -> None:
-        """Only these sentences (int64) are still searched."""
+        """Only these sentences (int64, rising) are still searched."""
         ...
 
 

@@ -36,7 +36,7 @@ def merge(tokens: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
 
 def weights(nearest: Tensor, settings: RetrievalSettings, scale: float) -> Tensor:
     """λ of each beam (B, K): constant, or the smaller the farther away the nearest neighbour is; 0 without one."""
-    weight = torch.where(nearest < torch.inf, settings.weight, 0.0)
+    weight = torch.where(nearest < torch.inf, settings.most_weight, 0.0)
     if settings.adapt == "distance":
         weight = weight * (1.0 - nearest / settings.reach_of(scale)).clamp(0.0, 1.0)
     return weight.clamp(max=MOST)

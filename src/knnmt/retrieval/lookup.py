@@ -5,16 +5,17 @@ sentences, beams or tokens in a step, nor anything that waits for the device (FA
 with their distances; `neighbours` gives p_kNN, which for `Ranked` is prepared beforehand.
 """
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from knnmt.retrieval.combine import Neighbours, merge
-from knnmt.retrieval.nearest import FAR, least, pack, squared_distances, unpack
+from knnmt.retrieval.nearest import FAR, Table, least, pack, unpack
 from knnmt.retrieval.select import Selection
 from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.tensors import Tensors
+from knnmt.retrieval.tensors import Keys, Tensors
 
 COMPARED = 1 << 26  # pairs of states and keys that an exact search of the whole store compares at a time
 BLOCKS = 1 << 14, 1 << 20  # keys that it does that with, at least and at most
@@ -54,16 +55,16 @@ class Exact:
     def __init__(self, tensors: Tensors, selection: Selection, settings: RetrievalSettings) -> None:
         self.tensors, self.settings = tensors, settings
         self.entries = selection.entries
-        self.keys, self.norms = _keys(tensors, self.entries)
+        self.table = _table(tensors, tensors.keys("target"), self.entries, self.entries < 0)
         self.tokens = tensors["target_ids"][self.entries.clamp_min(0)].long()
 
     def find(self, states: Tensor) -> Found:
         """The nearest of the sentence's own entries."""
-        return self._nearest(squared_distances(states, self.keys, self.norms))
+        return self._nearest(self.table.distances(states))
 
     def _nearest(self, squared: Tensor) -> Found:
         """The k smallest of distances (B, K, N)."""
-        squared, places = least(squared, min(self.settings.k or squared.size(2), squared.size(2)))
+        squared, places = least(squared, min(self.settings.k or self.table.count, self.table.count))
         entries, tokens = (each[:, None].expand(-1, places.size(1), -1) for each in (self.entries, self.tokens))
         distances = self.tensors.distance(squared)
         entries = entries.gather(2, places).masked_fill_(distances == FAR, -1)
@@ -76,7 +77,7 @@ class Exact:
     def keep(self, rows: Tensor) -> None:
         """Only these sentences are still searched."""
         self.entries, self.tokens = self.entries[rows], self.tokens[rows]
-        self.keys, self.norms = self.keys[rows], self.norms[rows]
+        self.table.keep(rows)
 
 
 class Whole:
@@ -85,7 +86,6 @@ class Whole:
     def __init__(self, tensors: Tensors, selection: Selection, settings: RetrievalSettings) -> None:
         self.tensors, self.settings = tensors, settings
         self.keys = tensors.keys("target")
-        self.norms = tensors.target_norms
 
     def find(self, states: Tensor) -> Found:
         """The nearest of all entries, a block of them at a time."""
@@ -94,11 +94,10 @@ class Whole:
         block = min(max(COMPARED // len(queries), BLOCKS[0]), BLOCKS[1])
         best = torch.empty((len(queries), 0), dtype=torch.int64, device=states.device)
         for start in range(0, len(self.keys), block):
-            keys, norms = self.keys[slice(start, start + block)], self.norms[start : start + block]
-            numbers = torch.arange(start, start + len(norms), device=states.device)
-            some = pack(squared_distances(queries, keys, norms), numbers)
-            some = some.topk(min(count, len(norms)), dim=1, largest=False).values
-            best = torch.cat((best, some), dim=1)
+            some = slice(start, start + block)
+            removed = None if self.tensors.removed is None else self.tensors.removed[some]
+            squared, places = Table(self.tensors.buffers, self.keys, some, removed).least(queries, count)
+            best = torch.cat((best, pack(squared, places + start)), dim=1)
             best = best.topk(min(count, best.size(1)), dim=1, largest=False).values
         squared, entries = (each.unflatten(0, states.shape[:2]) for each in unpack(best))
         return _found(self.tensors, squared, entries)
@@ -117,16 +116,16 @@ class Indexed(Whole):
     def __init__(self, tensors: Tensors, selection: Selection, settings: RetrievalSettings) -> None:
         self.tensors, self.settings = tensors, settings
         self.index = tensors.index(settings.nprobe)
+        self.parameters = None if tensors.removed is None else _less(tensors.removed, self.index)
 
     def find(self, states: Tensor) -> Found:
         """The nearest in the lists that are searched."""
         count = min(self.settings.k or 1, self.index.ntotal)
-        squared, entries = self.index.search(states.flatten(0, 1).cpu().numpy(), count)
+        squared, entries = self.index.search(states.flatten(0, 1).cpu().numpy(), count, params=self.parameters)
         shape = (*states.shape[:2], count)
         entries = torch.from_numpy(entries).to(states.device).view(shape)
         squared = torch.from_numpy(squared).to(states.device).view(shape).clamp_min(0.0)
-        gone = entries < 0 if self.tensors.removed is None else (entries < 0) | self.tensors.removed[entries]
-        return _found(self.tensors, squared.masked_fill(gone, FAR), entries.clamp_min(0))
+        return _found(self.tensors, squared.masked_fill(entries < 0, FAR), entries.clamp_min(0))
 
 
 class Ranked:
@@ -141,9 +140,8 @@ class Ranked:
         clusters, self.rows = selection.clusters.unique(return_inverse=True)  # the row of each sentence's clusters
         self.entries, self.tokens, self.distances = _rankings(tensors, clusters, settings)
         self.merged = merge(self.tokens, -self.distances / settings.temperature_of(tensors.scale))
-        self.means = tensors["cluster_target"][selection.clusters.clamp_min(0)].float()
         empty = (self.distances == FAR).all(dim=1)[self.rows]
-        self.norms = self.means.square().sum(-1).masked_fill_(empty, FAR)
+        self.table = _table(tensors, tensors.means("cluster_target"), selection.clusters, empty)
 
     def find(self, states: Tensor) -> Found:
         """The first k of the nearest cluster, or of several together."""
@@ -163,13 +161,13 @@ class Ranked:
 
     def _clusters(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """The squared distances and the rows of the nearest clusters, (B, K, probe) each."""
-        squared = squared_distances(states, self.means, self.norms)
-        squared, places = least(squared, min(self.settings.probe, squared.size(2)))
+        squared, places = self.table.least(states, self.settings.probe)
         return squared, self.rows[:, None].expand(-1, places.size(1), -1).gather(2, places)
 
     def keep(self, rows: Tensor) -> None:
         """Only these sentences are still searched."""
-        self.rows, self.means, self.norms = self.rows[rows], self.means[rows], self.norms[rows]
+        self.rows = self.rows[rows]
+        self.table.keep(rows)
 
 
 class ClusterExact(Exact):
@@ -178,32 +176,42 @@ class ClusterExact(Exact):
     def __init__(self, tensors: Tensors, selection: Selection, settings: RetrievalSettings) -> None:
         super().__init__(tensors, selection, settings)
         self.slots = selection.slots
-        self.means = tensors["cluster_target"][selection.clusters.clamp_min(0)].float()
         filled = torch.zeros(
             len(self.slots), selection.clusters.size(1) + 1, dtype=torch.bool, device=self.slots.device
         )
         filled.scatter_(1, self.slots % filled.size(1), True)  # what is no slot (-1) fills the place behind the last
-        self.mean_norms = self.means.square().sum(-1).masked_fill_(~filled[:, :-1], FAR)
+        self.means = _table(tensors, tensors.means("cluster_target"), selection.clusters, ~filled[:, :-1])
 
     def find(self, states: Tensor) -> Found:
         """The nearest of the nearest cluster's members."""
-        _, slot = least(squared_distances(states, self.means, self.mean_norms), 1)
-        squared = squared_distances(states, self.keys, self.norms)
-        return self._nearest(squared.masked_fill_(self.slots[:, None] != slot, FAR))
+        _, slot = self.means.least(states, 1)
+        squared = self.table.distances(states)
+        squared[:, :, : self.table.count].masked_fill_(self.slots[:, None] != slot, FAR)
+        return self._nearest(squared)
 
     def keep(self, rows: Tensor) -> None:
         """Only these sentences are still searched."""
         super().keep(rows)
-        self.slots, self.means, self.mean_norms = self.slots[rows], self.means[rows], self.mean_norms[rows]
+        self.slots = self.slots[rows]
+        self.means.keep(rows)
 
 
 # --------------------------------------------------------------------------------------------------------- shared
 
 
-def _keys(tensors: Tensors, entries: Tensor) -> tuple[Tensor, Tensor]:
-    """Keys (B, N, d) of entries (B, N), and their squared lengths: infinite where there is no entry."""
-    keys = tensors.keys("target")[entries.clamp_min(0)]
-    return keys, keys.square().sum(-1).masked_fill_(entries < 0, FAR)
+def _table(tensors: Tensors, keys: Keys, numbers: Tensor, missing: Tensor) -> Table:
+    """Rows (B, N) of keys, to be looked up step by step; -1 is none."""
+    return Table(tensors.buffers, keys, numbers.clamp_min(0), missing)
+
+
+def _less(removed: Tensor, index: Any) -> Any:
+    """What makes a FAISS index search among the entries that are not removed (E,)."""
+    import faiss
+
+    kept = faiss.IDSelectorBitmap(np.packbits(~removed.cpu().numpy(), bitorder="little"))
+    if hasattr(index, "nprobe"):
+        return faiss.SearchParametersIVF(sel=kept, nprobe=index.nprobe)
+    return faiss.SearchParameters(sel=kept)
 
 
 def _found(tensors: Tensors, squared: Tensor, entries: Tensor) -> Found:

@@ -1,24 +1,108 @@
 """Exact search for nearest rows: ties go to the lowest number, so that results do not depend on batching."""
 
+import math
+import weakref
+from threading import Lock
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
+if TYPE_CHECKING:
+    from knnmt.retrieval.tensors import Keys
+
 FAR = torch.inf  # the distance of what is not there
+KEPT_BUFFERS = 4  # that wait for their next use
+BLOCK = 64  # distances whose smallest is looked for first
 
 
-def squared_distances(queries: Tensor, keys: Tensor, norms: Tensor) -> Tensor:
-    """Squared distances (..., Q, N) of queries (..., Q, d) to keys (..., N, d) with squared lengths norms (..., N)."""
-    own = queries.square().sum(-1, keepdim=True)
-    return torch.add(norms.unsqueeze(-2), queries @ keys.mT, alpha=-2).add_(own).clamp_min_(0.0)
+class Buffers:
+    """Memory that tables use one after the other: to get it fresh costs several times what filling it does."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._free: list[Tensor] = []
+        self._lock = Lock()
+
+    def lend(self, owner: object, shape: tuple[int, ...]) -> Tensor:
+        """A tensor of float32 with anything in it, until its owner is gone."""
+        size = math.prod(shape)
+        with self._lock:
+            fitting = [buffer for buffer in self._free if len(buffer) >= size]
+            chosen = min(fitting, key=len) if fitting else None
+            # what is too small for this will be for others: let it go
+            self._free = [buffer for buffer in self._free if buffer is not chosen and (fitting or len(buffer) > size)]
+        buffer = chosen if chosen is not None else torch.empty(size, device=self.device)
+        weakref.finalize(owner, self._take_back, buffer)
+        return buffer[:size].view(shape)
+
+    def _take_back(self, buffer: Tensor) -> None:
+        with self._lock:
+            self._free = sorted([*self._free, buffer], key=len)[-KEPT_BUFFERS:]
+
+
+class Table:
+    """Rows to be compared with queries, again and again: the rows `numbers` (..., N) of some keys, or a slice of them.
+
+    Each row is kept with its squared length and a 1 behind it, so that one product with (-2q, 1, |q|²) is the squared
+    distance. Where `missing` (..., N) there is no row.
+    """
+
+    def __init__(self, buffers: Buffers, keys: "Keys", numbers: Tensor | slice, missing: Tensor | None = None) -> None:
+        norms = keys.norms[numbers]
+        *batch, count = norms.shape
+        room = count + (-count % BLOCK if count > BLOCK else 0)
+        self.rows = buffers.lend(self, (*batch, room, keys.width + 2))
+        self.count = count
+        if batch and self.rows.device.type == "cpu":  # one sentence at a time: what is read from memory stays small
+            for sentence, row in enumerate(self.rows):
+                row[:count, : keys.width] = keys[numbers[sentence]]
+        else:
+            self.rows[..., :count, : keys.width] = keys[numbers]
+        self.rows[..., :count, keys.width] = norms if missing is None else norms.masked_fill(missing, FAR)
+        self.rows[..., count:, : keys.width] = 0.0
+        self.rows[..., count:, keys.width] = FAR
+        self.rows[..., keys.width + 1] = 1.0
+
+    def least(self, queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """The squared distances and places of the rows nearest to queries (..., Q, d). Both (..., Q, up to count)."""
+        return least(self.distances(queries), min(count, self.count))
+
+    def distances(self, queries: Tensor) -> Tensor:
+        """Squared distances of queries (..., Q, d) to all rows, filled up by FAR. (..., Q, N or more)."""
+        one = torch.ones_like(queries[..., :1])
+        queries = torch.cat((-2.0 * queries, one, queries.square().sum(-1, keepdim=True)), dim=-1)
+        return (self.rows @ queries.mT).mT.contiguous()  # with few queries twice as fast as queries @ rows.mT
+
+    def keep(self, sentences: Tensor) -> None:
+        """Only these sentences of a batch, in rising order, are still looked up."""
+        if self.rows.device.type != "cpu":
+            self.rows = self.rows[sentences]
+            return
+        for place, sentence in enumerate(sentences.tolist()):  # to the front, in the same memory
+            if place != sentence:
+                self.rows[place] = self.rows[sentence]
+        self.rows = self.rows[: len(sentences)]
 
 
 def least(distances: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` smallest of each row with their places, in order; equal ones by place. (..., N) to (..., count).
 
-    Distances are not negative, so their bits order as they do: bits and place make one number without ties.
+    In two passes: the smallest of each block of the row, then the rows' best blocks. The best `count` lie in the best
+    `count` blocks, also where there are ties, since places rise with blocks. Rounding below 0 counts as 0.
     """
-    places = torch.arange(distances.size(-1), device=distances.device)
-    return unpack(pack(distances, places).topk(count, dim=-1, largest=False).values)
+    length = distances.size(-1)
+    if length <= 2 * count * BLOCK or length % BLOCK:
+        return unpack(_least(distances, torch.arange(length, device=distances.device), count))
+    minima = distances.unflatten(-1, (-1, BLOCK)).amin(dim=-1)
+    _, best = unpack(_least(minima, torch.arange(minima.size(-1), device=distances.device), count))
+    places = (best[..., None] * BLOCK + torch.arange(BLOCK, device=distances.device)).flatten(-2)
+    return unpack(_least(distances.gather(-1, places), places, count))
+
+
+def _least(distances: Tensor, places: Tensor, count: int) -> Tensor:
+    """The packed smallest. What is not negative orders as its bits do."""
+    return pack(distances.clamp_min(0.0), places).topk(count, dim=-1, largest=False).values
 
 
 def pack(distances: Tensor, numbers: Tensor) -> Tensor:

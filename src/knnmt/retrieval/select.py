@@ -4,14 +4,14 @@ Fast sees the entries linked to the c nearest training tokens of each source tok
 the nearest cluster of each. A token of a type that was never stored selects nothing.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from knnmt.retrieval.nearest import least, pack, runs, squared_distances, unpack
+from knnmt.retrieval.nearest import Buffers, Table, pack, runs, unpack
 from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.tensors import Keys, Tensors
+from knnmt.retrieval.tensors import Clusters, Keys, Tensors
 
 LARGE_TYPE = 30_000  # tokens of a type from which only those of its nearest clusters are compared
 COARSE_PROBE = 8  # coarse clusters whose clusters are compared, where a type has two levels
@@ -55,29 +55,26 @@ def near_tokens(tensors: Tensors, source: Source, settings: RetrievalSettings) -
 
 def near_clusters(tensors: Tensors, source: Source, settings: RetrievalSettings) -> Selection:
     """Faster: the nearest cluster of each source token."""
-    sentence, types, states = _tokens(tensors, source)
-    clusters = _nearest_clusters(tensors, types, states)
-    found = clusters >= 0
-    rows = _rows(sentence[found], clusters[found], len(source.ids))
-    return everything(tensors, source, settings)._replace(clusters=rows)
+    return everything(tensors, source, settings)._replace(clusters=_clusters(tensors, source, "ranking"))
 
 
 def near_members(tensors: Tensors, source: Source, settings: RetrievalSettings) -> Selection:
     """Fast + clustered source: the entries linked to any member of those clusters."""
-    chosen = near_clusters(tensors, source, settings)
-    sentence, _, tokens = _members(tensors, chosen.clusters)
-    return chosen._replace(entries=_rows(*_entries_of(tensors, sentence, tokens), len(source.ids)))
+    clusters = _clusters(tensors, source, "link")
+    sentence, _, tokens = _members(tensors, clusters)
+    entries = _rows(*_entries_of(tensors, sentence, tokens), len(source.ids))
+    return everything(tensors, source, settings)._replace(entries=entries, clusters=clusters)
 
 
 def near_members_by_cluster(tensors: Tensors, source: Source, settings: RetrievalSettings) -> Selection:
     """Faster without cached distances: the same, each entry once for every cluster that it is in."""
-    chosen = near_clusters(tensors, source, settings)
-    sentence, slot, tokens = _members(tensors, chosen.clusters)
+    clusters = _clusters(tensors, source, "link")
+    sentence, slot, tokens = _members(tensors, clusters)
     place, entries = _entries_of(tensors, sentence << SLOT | slot, tokens)
     rows = _rows(place >> SLOT, (place & ((1 << SLOT) - 1)) << ENTRY | entries, len(source.ids))
     there = rows >= 0
     entries, slots = rows & ((1 << ENTRY) - 1), rows >> ENTRY
-    return chosen._replace(entries=entries.masked_fill_(~there, -1), slots=slots.masked_fill_(~there, -1))
+    return Selection(entries.masked_fill_(~there, -1), clusters, slots.masked_fill_(~there, -1))
 
 
 # --------------------------------------------------------------------------------------------------------- tokens
@@ -94,7 +91,7 @@ def _nearest_tokens(tensors: Tensors, types: Tensor, states: Tensor, settings: R
     offsets, keys = tensors["type_offsets"], tensors.keys("source")
     sizes = offsets[types + 1] - offsets[types]
     large = sizes >= LARGE_TYPE
-    rows = _nearest_in_groups(states, types, offsets, keys, settings.c, skip=large)
+    rows = _nearest_in_groups(tensors.buffers, states, types, offsets, keys, settings.c, skip=large)
     for query in large.nonzero().flatten().tolist():
         rows[query] = _nearest_in_large_type(tensors, types[query], states[query], settings)
     return rows
@@ -103,42 +100,55 @@ def _nearest_tokens(tensors: Tensors, types: Tensor, states: Tensor, settings: R
 def _nearest_in_large_type(tensors: Tensors, kind: Tensor, state: Tensor, settings: RetrievalSettings) -> Tensor:
     """The c nearest tokens among those of the type's nearest clusters. Gives (c,)."""
     begin, end = tensors["cluster_offsets"][kind], tensors["cluster_offsets"][kind + 1]
-    means = tensors["cluster_source"][begin:end].float()
-    count = min(settings.nprobe, len(means))
-    clusters = begin + least(squared_distances(state[None], means, means.square().sum(-1)), count)[1][0]
+    means = Table(tensors.buffers, tensors.means("cluster_source"), slice(int(begin), int(end)))
+    clusters = begin + means.least(state[None], settings.nprobe)[1][0].sort().values
     starts = tensors["cluster_starts"]
     rows = runs(starts[clusters], starts[clusters + 1] - starts[clusters])
-    found = tensors.keys("source")[rows]
-    nearest = least(squared_distances(state[None], found, found.square().sum(-1)), min(settings.c, len(rows)))[1][0]
+    nearest = Table(tensors.buffers, tensors.keys("source"), rows).least(state[None], settings.c)[1][0]
     return torch.nn.functional.pad(rows[nearest], (0, settings.c - len(nearest)), value=-1)
 
 
-def _nearest_clusters(tensors: Tensors, types: Tensor, states: Tensor) -> Tensor:
+def _clusters(tensors: Tensors, source: Source, lists: Literal["link", "ranking"]) -> Tensor:
+    """The clusters nearest to the tokens of each sentence, of those that have entries in these lists. Gives (B, C)."""
+    sentence, types, states = _tokens(tensors, source)
+    clusters = tensors.clusters(lists)
+    numbers = clusters.numbers[_nearest_clusters(tensors, clusters, types, states)]
+    return _rows(sentence[numbers >= 0], numbers[numbers >= 0], len(source.ids))
+
+
+def _nearest_clusters(tensors: Tensors, clusters: Clusters, types: Tensor, states: Tensor) -> Tensor:
     """The nearest cluster of each token's type, -1 for a type without any. (Q,), (Q, d) to (Q,)."""
-    means = Keys(tensors["cluster_source"])
-    offsets = tensors["cluster_offsets"]
     levels = tensors["coarse_offsets"]
     deep = levels[types + 1] > levels[types]  # types with so many clusters that these are clustered again
-    found = _nearest_in_groups(states, types, offsets, means, 1, skip=deep)[:, 0]
+    offsets, means = clusters.offsets, clusters.means
+    found = _nearest_in_groups(tensors.buffers, states, types, offsets, means, 1, skip=deep)[:, 0]
     if bool(deep.any()):
-        found[deep] = _nearest_of_many(tensors, types[deep], states[deep], means)
+        found[deep] = _nearest_of_many(tensors, clusters, types[deep], states[deep])
     return found
 
 
-def _nearest_of_many(tensors: Tensors, types: Tensor, states: Tensor, means: Keys) -> Tensor:
+def _nearest_of_many(tensors: Tensors, clusters: Clusters, types: Tensor, states: Tensor) -> Tensor:
     """The nearest cluster where there are two levels: in the nearest of the coarse clusters. (Q,), (Q, d) to (Q,)."""
-    coarse = _nearest_in_groups(states, types, tensors["coarse_offsets"], Keys(tensors["coarse_source"]), COARSE_PROBE)
+    coarse_means, levels = tensors.means("coarse_source"), tensors["coarse_offsets"]
+    coarse = _nearest_in_groups(tensors.buffers, states, types, levels, coarse_means, COARSE_PROBE)
     query, slot = (coarse >= 0).nonzero(as_tuple=True)
-    begin, end = tensors["coarse_ranges"][coarse[query, slot]].unbind(1)
-    owner, clusters = query.repeat_interleave(end - begin), runs(begin, end - begin)
-    distances = (means[clusters] - states[owner]).square().sum(-1)
-    best = torch.full((len(types),), torch.iinfo(torch.int64).max, device=types.device)
-    best.scatter_reduce_(0, owner, pack(distances, clusters), "amin")
-    return unpack(best)[1]
+    begin, end = clusters.ranges[coarse[query, slot]].unbind(1)
+    owner, numbers = query.repeat_interleave(end - begin), runs(begin, end - begin)
+    distances = (clusters.means[numbers] - states[owner]).square().sum(-1)
+    none = torch.iinfo(torch.int64).max
+    best = torch.full((len(types),), none, device=types.device)
+    best.scatter_reduce_(0, owner, pack(distances, numbers), "amin")
+    return torch.where(best < none, unpack(best)[1], -1)
 
 
 def _nearest_in_groups(
-    queries: Tensor, groups: Tensor, offsets: Tensor, keys: Keys, count: int, skip: Tensor | None = None
+    buffers: Buffers,
+    queries: Tensor,
+    groups: Tensor,
+    offsets: Tensor,
+    keys: Keys,
+    count: int,
+    skip: Tensor | None = None,
 ) -> Tensor:
     """The `count` rows nearest to each query in its group, offsets[g] to offsets[g+1]; -1 where there are fewer.
 
@@ -156,8 +166,8 @@ def _nearest_in_groups(
     bounds = torch.stack((offsets[kinds], offsets[kinds + 1], counts)).tolist()
     at = 0
     for start, stop, asking in zip(*bounds, strict=True):
-        members, some = keys[slice(start, stop)], order[at : at + asking]
-        found[some] = start + least(squared_distances(queries[some], members, members.square().sum(-1)), count)[1]
+        members, some = Table(buffers, keys, slice(start, stop)), order[at : at + asking]
+        found[some] = start + members.least(queries[some], count)[1]
         at += asking
     return found
 

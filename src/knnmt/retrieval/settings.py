@@ -2,11 +2,23 @@
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from knnmt.errors import DataError, UsageError
+
+
+class Defaults(NamedTuple):
+    """What a system takes where nothing is given: λ, and T and τ as shares of the median distance of two keys."""
+
+    weight: float = 0.9
+    temperature: float = 1 / 40
+    reach: float = 1 / 2
+
+
+# tuned on two domains; one cluster's entries, ranked by the distance to its centre, deserve less trust than the nearest
+DEFAULTS = {"faster": Defaults(weight=0.5, temperature=1 / 160), "faster-exact": Defaults(weight=0.7)}
 
 
 class RetrievalSettings(BaseModel):
@@ -20,11 +32,11 @@ class RetrievalSettings(BaseModel):
     temperature: float | None = Field(
         default=None, gt=0, allow_inf_nan=False, description="T: the softmax is over -distance/T; default: by the store"
     )
-    weight: float = Field(
-        default=0.9,
+    weight: float | None = Field(
+        default=None,
         ge=0,
         le=1,
-        description="λ: the share of p_kNN, or the most of it",
+        description="λ: the share of p_kNN, or the most of it; default: by the system",
         validation_alias=AliasChoices("lambda", "weight"),  # `lambda` is a word of Python
         serialization_alias="lambda",
     )
@@ -52,13 +64,25 @@ class RetrievalSettings(BaseModel):
 
     def save(self, path: Path, **notes: Any) -> None:
         """Write the settings, and notes on how they were found."""
+        from knnmt.datastore.format import write_whole
+
         content = {"retrieval": self.model_dump(mode="json", by_alias=True), **notes}
-        path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_whole(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+
+    @property
+    def defaults(self) -> Defaults:
+        """What the system takes where nothing is given."""
+        return DEFAULTS.get(self.system, Defaults())
+
+    @property
+    def most_weight(self) -> float:
+        """λ, or the most of it."""
+        return self.defaults.weight if self.weight is None else self.weight
 
     def temperature_of(self, scale: float) -> float:
         """T, given the median distance between random keys."""
-        return self.temperature or scale / 40
+        return self.temperature or scale * self.defaults.temperature
 
     def reach_of(self, scale: float) -> float:
         """τ, given the median distance between random keys."""
-        return self.reach or scale / 2
+        return self.reach or scale * self.defaults.reach

@@ -19,11 +19,11 @@ from knnmt.retrieval.tensors import Tensors
 Select = Callable[[Tensors, select.Source, RetrievalSettings], select.Selection]
 MakeLookup = Callable[[Tensors, select.Selection, RetrievalSettings], lookup.Lookup]
 
-TYPES = ("type_offsets", "source_keys")
+TYPES = ("type_offsets", "source_keys", "source_norms")
 LINKS = ("link_offsets", "link_entries")
 CLUSTERS = ("cluster_offsets", "cluster_source", "coarse_offsets", "coarse_ranges", "coarse_source")
 MEMBERS = ("cluster_starts", *LINKS)
-KEYS = ("target_ids", "target_keys")
+KEYS = ("target_ids", "target_keys", "target_norms")
 RANKINGS = ("cluster_target", "ranking_offsets", "ranking_entries", "ranking_tokens", "ranking_distances")
 
 
@@ -47,6 +47,13 @@ SYSTEMS = {
 }  # and base MT, which is none of them
 
 
+def require_system(name: str) -> System:
+    """The system of a name."""
+    if name not in SYSTEMS:
+        raise UsageError(f"there is no system {name!r}: use {', '.join(SYSTEMS)}")
+    return SYSTEMS[name]
+
+
 class Retriever:
     """A store, ready to be looked up by a model on its device.
 
@@ -62,9 +69,7 @@ class Retriever:
         removed: NDArray[np.bool_] | None = None,
         tensors: Tensors | None = None,
     ) -> None:
-        system = SYSTEMS.get(settings.system)
-        if system is None:
-            raise UsageError(f"there is no system {settings.system!r}: use base, {', '.join(SYSTEMS)}")
+        system = require_system(settings.system)
         if settings.system == "knn" and settings.index:
             system = System(select.everything, lookup.Indexed, KEYS)
         _check_k(store, settings)

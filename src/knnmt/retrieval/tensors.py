@@ -1,7 +1,7 @@
 """A store's arrays as tensors on the device that translates: each moved there once, when a system first needs it."""
 
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -12,23 +12,40 @@ from knnmt.datastore import quantize
 from knnmt.datastore.format import INDEX, Metric
 from knnmt.datastore.store import Datastore
 from knnmt.errors import StoreError
-
-BLOCK = 1 << 16  # keys that are read at a time
+from knnmt.retrieval.nearest import Buffers
 
 
 class Keys:
-    """States of a store, by row, as float32, whether they are kept as they are or product-quantized."""
+    """States of a store, by row, whether they are kept as they are or product-quantized; and their squared lengths."""
 
-    def __init__(self, rows: Tensor, codebooks: Tensor | None = None) -> None:
-        self.rows, self.codebooks = rows, codebooks
+    def __init__(self, rows: Tensor, norms: Tensor, codebooks: Tensor | None = None) -> None:
+        self.rows, self.norms, self.codebooks = rows, norms, codebooks
 
     def __len__(self) -> int:
         return len(self.rows)
 
+    @property
+    def width(self) -> int:
+        """The numbers of a state."""
+        return self.rows.size(1) if self.codebooks is None else self.codebooks.size(0) * self.codebooks.size(2)
+
     def __getitem__(self, rows: Tensor | slice) -> Tensor:
-        """The states of these rows. (...) int64 to (..., d) float32."""
+        """The states of these rows. (...) int64 to (..., d), float16 or float32."""
         found = self.rows[rows]
-        return found.float() if self.codebooks is None else quantize.decode(found, self.codebooks)
+        return found if self.codebooks is None else quantize.decode(found, self.codebooks)
+
+
+class Clusters(NamedTuple):
+    """The clusters that can be selected: those with an entry that may be found, C of them.
+
+    numbers: (C+1,), their numbers in the store, and -1 behind the last; means: (C, d) of their source tokens;
+    offsets: (V+1,), where each type's begin; ranges: (Q, 2), of each coarse cluster
+    """
+
+    numbers: Tensor
+    means: Keys
+    offsets: Tensor
+    ranges: Tensor
 
 
 class Tensors:
@@ -37,8 +54,11 @@ class Tensors:
     def __init__(self, store: Datastore, device: torch.device, removed: NDArray[np.bool_] | None = None) -> None:
         self.store, self.device = store, device
         self.metric: Metric = store.manifest.metric
+        self.buffers = Buffers(device)
         self.removed = None if removed is None else torch.from_numpy(removed).to(device)
         self._moved: dict[str, Tensor] = {}
+        self._clusters: dict[str, Clusters] = {}
+        self._norms: dict[str, Tensor] = {}
         self._index: Any = None
 
     def __getitem__(self, name: str) -> Tensor:
@@ -50,17 +70,34 @@ class Tensors:
         """The states of the `source` or the `target` side."""
         part = self.store.part
         if f"{side}_keys" in part:
-            return Keys(self[f"{side}_keys"])
+            return Keys(self[f"{side}_keys"], self[f"{side}_norms"])
         if f"{side}_codes" in part:
-            return Keys(self[f"{side}_codes"], self[f"{side}_codebooks"])
+            return Keys(self[f"{side}_codes"], self[f"{side}_norms"], self[f"{side}_codebooks"])
         raise StoreError(f"{self.store.path} was built without {side} keys, which this system needs: build it for that")
 
-    @cached_property
-    def target_norms(self) -> Tensor:
-        """The squared lengths of all target keys; infinite for those that were removed. (E,)."""
-        keys = self.keys("target")
-        norms = torch.cat([keys[slice(at, at + BLOCK)].square().sum(-1) for at in range(0, len(keys), BLOCK)])
-        return norms if self.removed is None else norms.masked_fill_(self.removed, torch.inf)
+    def means(self, name: str) -> Keys:
+        """The means of clusters as keys; there are few, and their lengths are computed once."""
+        if name not in self._norms:
+            self._norms[name] = self[name].float().square().sum(-1)
+        return Keys(self[name], self._norms[name])
+
+    def clusters(self, lists: Literal["link", "ranking"]) -> Clusters:
+        """The clusters with an entry among those that they link to, or that they rank: a removal can empty some."""
+        if lists not in self._clusters:
+            bounds = self["ranking_offsets"] if lists == "ranking" else self["link_offsets"][self["cluster_starts"]]
+            if self.removed is not None:
+                left = (~self.removed[self[f"{lists}_entries"]]).cumsum(0)
+                bounds = torch.nn.functional.pad(left, (1, 0))[bounds]
+            filled = bounds[1:] > bounds[:-1]
+            means = self.means("cluster_source")
+            place = torch.nn.functional.pad(filled.cumsum(0), (1, 0))
+            self._clusters[lists] = Clusters(
+                torch.nn.functional.pad(filled.nonzero().flatten(), (0, 1), value=-1),
+                means if bool(filled.all()) else Keys(means.rows[filled], means.norms[filled]),
+                place[self["cluster_offsets"]],
+                place[self["coarse_ranges"]],
+            )
+        return self._clusters[lists]
 
     def index(self, nprobe: int) -> Any:
         """The FAISS index over the target keys."""
@@ -70,7 +107,8 @@ class Tensors:
             self._index = faiss.read_index(str(self.store.part.file(INDEX)))
             if self._index.ntotal != self.store.part.sizes["entries"]:
                 raise StoreError(f"{self.store.path} is damaged: its index is not of its entries")
-        self._index.nprobe = nprobe
+        if hasattr(self._index, "nprobe"):  # that of a small store has no lists
+            self._index.nprobe = nprobe
         return self._index
 
     @cached_property

@@ -1,0 +1,74 @@
+"""The command demo."""
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from knnmt import terminal
+from knnmt.cli.app import JsonOption, ModelOption, ThreadsOption, app, load_model
+
+if TYPE_CHECKING:
+    from knnmt.demo import Comparison
+
+SHOWN = 8  # examples
+
+
+@app.command()
+def demo(model: ModelOption = "mini-de-en", threads: ThreadsOption = None, as_json: JsonOption = False) -> None:
+    """Show on real software strings what a memory is worth. Base MT, kNN-MT, Fast and Faster: examples, BLEU, time."""
+    from knnmt import demo as text
+
+    catalogs = text.catalogs()
+    loaded = load_model(model, str(text.LANGUAGES), "auto", "auto", threads)
+    with terminal.stages() as progress:
+        found = text.compare(loaded, catalogs, progress)
+    if as_json:
+        typer.echo(json.dumps(_content(found), indent=2, ensure_ascii=False))
+        return
+    base, fast = found.results["base"], found.results["fast"]
+    changed = [n for n, (a, b) in enumerate(zip(base.translations, fast.translations, strict=True)) if a != b]
+    examples = terminal.table("German", "reference", "base MT", "fast: with memory")
+    for number in [n for n in changed if 15 <= len(found.held_out[n].source) <= 60][:SHOWN]:
+        segment = found.held_out[number]
+        examples.add_row(segment.source, segment.target, base.translations[number], fast.translations[number])
+    terminal.show(examples)
+    heads = ("BLEU", "no placeholders", "placeholders", "seconds", "k", "λ")
+    scores = terminal.table("system", *heads, numbers=heads)
+    for name, result in found.results.items():
+        s = result.settings
+        most = "≤ " if s is not None and s.adapt == "distance" else ""
+        tuned = [str(s.k), f"{most}{s.most_weight:.2f}"] if s is not None else []
+        bleus = (f"{score.value:.1f}" for score in (result.bleu, result.plain, result.marked))
+        scores.add_row(name, *bleus, f"{result.seconds:.1f}", *tuned)
+    terminal.show(scores)
+    typer.echo(
+        f"{len(found.held_out)} strings of {', '.join(text.PACKAGES)} with a memory of {len(catalogs.memory):,} others "
+        f"(built in {found.build_seconds:.0f} s, tuned on {text.DEV} of these in {found.tune_seconds:.0f} s).\n"
+        f"fast translates {len(changed)} of them otherwise than base MT; shown are the first of medium length.\n"
+        f"BLEU: {base.bleu.signature}"
+    )
+
+
+def _content(found: "Comparison") -> dict[str, Any]:
+    """All of it, for machines."""
+    rows = zip(found.held_out, *(result.translations for result in found.results.values()), strict=True)
+    return {
+        "systems": {
+            name: {
+                "bleu": asdict(result.bleu),
+                "bleu_without_placeholders": result.plain.value,
+                "bleu_with_placeholders": result.marked.value,
+                "seconds": result.seconds,
+                "settings": result.settings.model_dump(by_alias=True) if result.settings is not None else None,
+            }
+            for name, result in found.results.items()
+        },
+        "build_seconds": found.build_seconds,
+        "tune_seconds": found.tune_seconds,
+        "segments": [
+            {"source": segment.source, "reference": segment.target} | dict(zip(found.results, texts, strict=True))
+            for segment, *texts in rows
+        ],
+    }

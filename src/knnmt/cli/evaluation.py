@@ -1,0 +1,177 @@
+"""Commands that judge and improve translations: evaluate, tune."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from knnmt import terminal
+from knnmt.cli.app import (
+    CorpusArgument,
+    DeviceOption,
+    DtypeOption,
+    JsonOption,
+    ModelOption,
+    PairOption,
+    StoreNeeded,
+    ThreadsOption,
+    app,
+    checked,
+    load_model,
+)
+from knnmt.errors import UsageError
+
+if TYPE_CHECKING:
+    from knnmt.overlap import Overlaps
+    from knnmt.tune import Trial
+
+
+@app.command()
+def evaluate(
+    reference: Annotated[Path, typer.Argument(help="The right translations, one a line.")],
+    systems: Annotated[
+        list[Path],
+        typer.Argument(help="Translations of one system each; the first is what the others are compared with."),
+    ],
+    store: Annotated[
+        Path | None, typer.Option("--store", "-s", help="Count the references that this store knows already.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Score translations by BLEU, chrF2 and TER. With signatures; several systems are compared by paired bootstrap."""
+    from knnmt.evaluate import evaluate as score
+
+    references = terminal.read_lines(reference)
+    named = {str(path): terminal.read_lines(path) for path in systems}
+    if len(named) < len(systems):
+        raise UsageError("the same file is named twice: give each system once")
+    found = known(store, references) if store is not None else None
+    scores = score(named, references)
+    if found is not None and found.count:
+        terminal.note(f"the store has {found} of {len(references):,} references: measured on text that it knows")
+    if as_json:
+        content: dict[str, Any] = {"scores": {name: [asdict(s) for s in some] for name, some in scores.items()}}
+        typer.echo(json.dumps(content | ({"overlaps": counts(found)} if found is not None else {}), indent=2))
+        return
+    metrics = next(iter(scores.values()))
+    table = terminal.table("system", *(s.metric for s in metrics))
+    for name, some in scores.items():
+        cells = [f"{s.value:.2f}" + (f" ±{s.interval:.2f}" if s.interval is not None else "") for s in some]
+        table.add_row(
+            name, *(cell + (f" p={s.p:.3f}" if s.p is not None else "") for cell, s in zip(cells, some, strict=True))
+        )
+    terminal.show(table)
+    for found_score in metrics:
+        typer.echo(f"{found_score.metric}: {found_score.signature}")
+
+
+def known(store: Path, references: list[str]) -> "Overlaps":
+    """The references that stand in a store."""
+    from knnmt.datastore.store import Datastore
+    from knnmt.overlap import overlaps
+
+    return overlaps(Datastore.open(store), references, side="target")
+
+
+def counts(found: "Overlaps") -> dict[str, int]:
+    """Overlaps as numbers."""
+    return {"exact": len(found.exact), "near": len(found.near)}
+
+
+@app.command()
+def tune(
+    dev: CorpusArgument,
+    langs: PairOption,
+    store: StoreNeeded,
+    model: ModelOption = "mini-de-en",
+    system: Annotated[str, typer.Option(help="knn, fast, fast-clustered, faster or faster-exact.")] = "fast",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write the best, for --settings of other commands.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only so many segments, the first.")] = None,
+    decoded: Annotated[
+        int, typer.Option(min=1, max=100, help="Settings that translate all of it, and as many again near the best.")
+    ] = 6,
+    beam: Annotated[int, typer.Option(help="Beams; 1 is greedy search.")] = 1,
+    adapt: Annotated[
+        Literal["constant", "distance", "both"], typer.Option(help="λ is constant, or falls with the distance.")
+    ] = "both",
+    exclude: Annotated[
+        bool, typer.Option("--exclude-overlaps/--keep-overlaps", help="Leave out what the store has of these texts.")
+    ] = True,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = "auto",
+    threads: ThreadsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the settings that translate a dev set best. Searches k, T, λ and τ, first by likelihood, then by BLEU."""
+    import itertools
+
+    from knnmt.corpus import Languages, read_all
+    from knnmt.datastore.store import Datastore
+    from knnmt.overlap import overlaps
+    from knnmt.retrieval.systems import require_system
+    from knnmt.translate import TranslateSettings
+    from knnmt.tune import tune as search
+
+    require_system(system)
+    options = checked(TranslateSettings, beam=beam, batch_size=64)
+    if output is not None:
+        terminal.require_writable(output, *dev)
+    segments = list(itertools.islice(read_all(dev, Languages.parse(langs)), limit))
+    opened = Datastore.open(store)
+    loaded = load_model(model, langs, device, dtype, threads)
+    opened.check(loaded)
+    found = overlaps(opened, [segment.source for segment in segments])
+    if found.count:
+        done = f"left out {len(found.segments):,} of its segments" if exclude else "settings will trust it too much"
+        terminal.note(f"the store has {found} of {len(segments):,} dev segments: {done}")
+    with terminal.stages() as progress:
+        trials = search(
+            loaded, opened, segments, system, adapt=("constant", "distance") if adapt == "both" else (adapt,),
+            decoded=decoded, translate=options, removed=found.entries(opened) if exclude and found.count else None,
+            progress=progress,
+        )  # fmt: skip
+    best = trials[0]
+    notes = {
+        "system": system, "bleu": best.bleu, "base_bleu": _base(trials).bleu, "dev": [str(path) for path in dev],
+        "segments": len(segments), "beam": beam, "store": str(store), "overlaps": counts(found) | {"excluded": exclude},
+    }  # fmt: skip
+    if output is not None:
+        best.settings.save(output, **notes)
+    if as_json:
+        every = [asdict(trial) | {"settings": trial.settings.model_dump(by_alias=True)} for trial in trials]
+        typer.echo(json.dumps(notes | {"trials": every}, indent=2, ensure_ascii=False))
+        return
+    terminal.show(_trials_table(trials, system))
+    if not best.settings.weight:
+        terminal.note("no settings translate this dev set better than base MT does without a store")
+    where = f"written to {output}: use it with --settings" if output is not None else "not written: name a file (-o)"
+    typer.echo(f"best: BLEU {best.bleu:.2f}, base MT {_base(trials).bleu:.2f}; {where}")
+
+
+def _base(trials: "list[Trial]") -> "Trial":
+    """The trial without retrieval."""
+    return next(trial for trial in trials if not trial.settings.weight)
+
+
+def _trials_table(trials: "list[Trial]", system: str) -> Any:
+    sized = system == "fast"
+    numbers = ("BLEU", "log p", "k", *(["c"] if sized else []), "T", "λ", "τ")
+    table = terminal.table(*numbers, "λ is", numbers=numbers)
+    for trial in trials:
+        s = trial.settings
+        size = [str(s.c)] if sized else []
+        if not s.weight:
+            blank = [""] * (len(size) + 2)
+            table.add_row(f"{trial.bleu:.2f}", f"{trial.likelihood:.3f}", *blank, "0", "", "base MT")
+            continue
+        reach = f"{s.reach:.4g}" if s.adapt == "distance" and s.reach is not None else ""
+        kind = "constant" if s.adapt == "constant" else "falls to 0 at τ"
+        table.add_row(
+            f"{trial.bleu:.2f}", f"{trial.likelihood:.3f}", str(s.k), *size, f"{s.temperature:.4g}", f"{s.weight:.2f}",
+            reach, kind,
+        )  # fmt: skip
+    return table

@@ -1,0 +1,50 @@
+"""What all commands have in common."""
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from knnmt.cli.app import ORDER
+
+from .process import COMMAND, fine, knnmt
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = ("torch", "transformers", "rich", "pydantic", "lxml", "numpy")
+    loaded = subprocess.run(
+        [sys.executable, "-c", f"import sys, knnmt.cli; print([m for m in {heavy} if m in sys.modules])"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert loaded.stdout.strip() == "[]"
+    listed = fine(knnmt("--help"))
+    assert [name for name in ORDER if f"\n  {name} " not in listed] == []
+
+
+@pytest.mark.parametrize("command", ORDER)
+def test_help_is_quick(command: str) -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([*COMMAND, command, "--help"], capture_output=True, text=True, check=True, timeout=60)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert spent < 0.5  # of a processor: what an idle machine takes, whatever else runs here
+    assert "--json" in done.stdout
+
+
+def test_version() -> None:
+    assert knnmt("--version").stdout.startswith("knnmt 0.")
+
+
+def test_unknown_options_are_wrong_use() -> None:
+    assert knnmt("translate", "--bem", "3").returncode == 2
+    assert knnmt("transalte").returncode == 2
+
+
+def test_brackets_in_names_are_no_markup(tmp_path: Path) -> None:
+    odd = tmp_path / "h[red]y[.en"
+    odd.write_text("the dog\n")
+    done = knnmt("evaluate", odd, odd)
+    assert done.returncode == 0, done.stderr
+    assert "h[red]y[.en" in done.stdout

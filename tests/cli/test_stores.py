@@ -1,0 +1,136 @@
+"""build, inspect, verify."""
+
+import contextlib
+import json
+import os
+import pty
+import resource
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from ..datastore.examples import parallel_text
+from .process import COMMAND, fine, knnmt, refused
+
+LANGS = ("-l", "de-en")
+SMALL = ("--no-clean", "--cluster-size", "16")
+
+
+def test_build_reports_and_is_not_repeated(tiny: Path, corpus: Path, tmp_path: Path) -> None:
+    common = ("build", corpus, *LANGS, "-m", tiny, "-o", tmp_path / "store", *SMALL, "--for", "faster")
+    done = fine(knnmt(*common))
+    assert "kept 200 segments" in done
+    assert "represent" in done
+    assert "left out what faster does not need: it would have been" in done
+    assert "already there" in fine(knnmt(*common))
+    refused(knnmt(*common, "--seed", "2"), 2, "another datastore", "--replace")
+    report = json.loads(fine(knnmt(*common, "--seed", "2", "--replace", "--k-max", "0", "--json")))
+    assert report["kept"] == 200
+    assert report["left_out"] > 0
+    assert {"read", "align", "represent", "cluster", "seal"} <= set(report["seconds"])
+    assert json.loads(fine(knnmt("inspect", tmp_path / "store", "--json")))["settings"]["k_max"] is None
+    fine(knnmt("translate", "-m", tiny, "-s", tmp_path / "store", "--system", "faster", "--beam", "1", text="der Hund"))
+    refused(knnmt("translate", "-m", tiny, "-s", tmp_path / "store", text="der Hund"), 1, "was built without", "build")
+
+
+def test_build_with_links_made_elsewhere(tiny: Path, tmp_path: Path) -> None:
+    corpus = parallel_text(tmp_path / "x.tsv", 40)
+    done = knnmt("align", corpus, *LANGS, "-m", tiny, "-o", tmp_path / "links")
+    assert done.returncode == 0, done.stderr
+    common = ("build", corpus, *LANGS, "-m", tiny, "-o", tmp_path / "store")
+    assert "kept 40 segments" in fine(knnmt(*common, "--alignments", tmp_path / "links"))
+    links = (tmp_path / "links").read_text().splitlines(keepends=True)
+    (tmp_path / "short").write_text("".join(links[:-1]))
+    refused(knnmt(*common, "--replace", "--alignments", tmp_path / "short"), 1, "short")
+    refused(knnmt(*common, "--replace", "--alignments", tmp_path / "none"), 2, "none")
+
+
+def test_wrong_use_of_build(tiny: Path, corpus: Path, tmp_path: Path) -> None:
+    out = ("-o", tmp_path / "store")
+    no_model = ("-m", tmp_path / "no-model")  # these are refused before a model is looked for
+    refused(knnmt("build", tmp_path / "none.tmx", *LANGS, *no_model, *out), 2, "none.tmx")
+    refused(knnmt("build", corpus, *LANGS, *no_model, *out, "--for", "fastest"), 2, "fastest", "faster-exact")
+    refused(knnmt("build", corpus, *LANGS, *no_model, *out, "--alignments", tmp_path / "none"), 2, "none")
+    refused(knnmt("build", corpus, *LANGS, *no_model, *out, "--cluster-size", "0"), 2, "--cluster-size")
+    refused(knnmt("build", corpus, *LANGS, *no_model, *out), 2, "no model at")
+    refused(knnmt("build", corpus, *LANGS, "-m", tiny, "-o", tmp_path / "no" / "store"), 2, "no folder")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_inspect_and_verify(store: Path, tmp_path: Path) -> None:
+    shown = fine(knnmt("inspect", store, COLUMNS="80"))
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "target_keys.npy" in shown
+    content = json.loads(fine(knnmt("inspect", store, "--json")))
+    assert content["counts"]["segments"] == 200
+    assert sum(content["frequencies"].values()) > 10
+    assert "is sound" in fine(knnmt("verify", store))
+    told = json.loads(fine(knnmt("verify", store, "--full", "--json")))
+    assert told["full"]
+    assert told["bytes"] == sum(content["bytes"].values())
+    refused(knnmt("inspect", tmp_path), 1, "no datastore")
+
+
+def test_a_damaged_store_is_told_in_a_line(store: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "store"
+    shutil.copytree(store, broken)
+    keys = next(broken.rglob("target_keys.npy"))
+    content = bytearray(keys.read_bytes())
+    content[-9] ^= 255
+    keys.write_bytes(content)
+    fine(knnmt("verify", broken))  # the size is right
+    refused(knnmt("verify", broken, "--full"), 1, "target_keys.npy")
+    keys.write_bytes(content[:-8])
+    for command in ("inspect", "verify"):
+        refused(knnmt(command, broken), 1, "target_keys.npy")
+    (broken / "manifest.json").write_text("{")
+    refused(knnmt("inspect", broken), 1, "manifest.json")
+
+
+def test_an_interrupted_build_says_so_and_is_finished_by_the_same_command(tiny: Path, tmp_path: Path) -> None:
+    corpus = parallel_text(tmp_path / "x.tsv", 4000)
+    arguments = ["build", str(corpus), *LANGS, "-m", str(tiny), "-o", str(tmp_path / "store"), *SMALL]
+    process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    work = tmp_path / "store.building"
+    until = time.monotonic() + 60
+    while not (work / "align.done").exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout, stderr.decode()) == (130, b"", "knnmt: interrupted\n")
+    assert not (tmp_path / "store").exists()
+    report = json.loads(fine(knnmt(*arguments, "--json")))
+    assert "read" not in report["seconds"]
+    assert report["kept"] == 4000
+    fine(knnmt("verify", tmp_path / "store", "--full"))
+
+
+def test_a_full_disk_is_told_in_a_line(tiny: Path, corpus: Path, tmp_path: Path) -> None:
+    def no_large_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    arguments = ("build", corpus, *LANGS, "-m", tiny, "-o", tmp_path / "store", *SMALL)
+    refused(knnmt(*arguments, before=no_large_files), 1, "File too large")
+    assert "kept 200 segments" in fine(knnmt(*arguments))
+
+
+def test_progress_is_shown_on_a_terminal_and_leaves_no_trace(tiny: Path, corpus: Path, tmp_path: Path) -> None:
+    main, terminal = pty.openpty()
+    arguments = ("build", corpus, *LANGS, "-m", tiny, "-o", tmp_path / "store", *SMALL, "--json")
+    process = subprocess.Popen(
+        [*COMMAND, *map(str, arguments)], stdout=subprocess.PIPE, stderr=terminal, env={**os.environ, "TERM": "xterm"}
+    )
+    os.close(terminal)
+    shown = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while some := os.read(main, 4096):
+            shown += some
+    stdout, _ = process.communicate(timeout=60)
+    os.close(main)
+    assert process.returncode == 0
+    assert json.loads(stdout)["kept"] == 200
+    for stage in (b"read", b"align", b"represent", b"cluster"):
+        assert stage in shown
+    assert shown.rstrip().endswith(b"\x1b[2K")  # the last line is cleared

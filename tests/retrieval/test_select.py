@@ -1,0 +1,182 @@
+"""What a sentence sees, where not everything is compared: large types by their clusters, clusters by coarse ones."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from knnmt.align.bitext import offsets_of
+from knnmt.datastore import cluster
+from knnmt.datastore.store import Datastore
+from knnmt.retrieval import select
+from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.retrieval.tensors import Tensors
+
+from ..datastore.examples import written
+from ..oracle.datastore import Store
+from .examples import CPU
+
+WIDTH, SIZES = 3, [0, 400, 37, 0, 1]  # tokens of each type
+TOKENS = sum(SIZES)
+
+
+def clustered(m: int, coarse_from: int, scale: float = 1.0) -> Store:
+    """A store in which token i of the corpus links to entry i alone, with real clusters; `scale` rounds to a grid."""
+    rng = np.random.default_rng(5)
+    states = (np.round(rng.normal(size=(TOKENS, WIDTH)) * 4) / 4 * scale).astype(np.float16)
+    targets, ids = rng.normal(size=(TOKENS, WIDTH)).astype(np.float16), rng.integers(0, 9, TOKENS).astype(np.int32)
+    made = cluster.cluster(states, offsets_of(np.array(SIZES)), m, coarse_from=coarse_from)
+    keys = states[made.order]
+    links = made.order.astype(np.int32)
+    ranking = cluster.rank(targets, ids, made.starts, np.arange(TOKENS + 1), links, None)
+    begin, end = made.starts[made.coarse_ranges].T
+    members = np.concatenate([np.arange(b, e) for b, e in zip(begin, end, strict=True)] or [np.empty(0, np.int64)])
+    return {
+        "target_ids": ids,
+        "target_offsets": np.array([0, TOKENS]),
+        "target_keys": targets,
+        "type_offsets": offsets_of(np.array(SIZES)),
+        "link_offsets": np.arange(TOKENS + 1),
+        "link_entries": links,
+        "source_keys": keys,
+        "cluster_offsets": made.offsets,
+        "cluster_starts": made.starts,
+        "cluster_source": cluster.centroids(keys, np.arange(TOKENS), made.starts),
+        "cluster_target": ranking.centroids,
+        "ranking_offsets": ranking.offsets,
+        "ranking_entries": ranking.entries,
+        "ranking_tokens": ranking.tokens,
+        "ranking_distances": ranking.distances,
+        "coarse_offsets": made.coarse_offsets,
+        "coarse_ranges": made.coarse_ranges,
+        "coarse_source": cluster.centroids(keys, members, offsets_of(end - begin)),
+    }
+
+
+@pytest.fixture
+def flat(tmp_path: Path) -> Datastore:
+    return written(clustered(m=10, coarse_from=10**6), tmp_path / "store", vocabulary=9)
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Datastore:
+    store = written(clustered(m=4, coarse_from=20), tmp_path / "store", vocabulary=9)
+    assert np.diff(store.part["coarse_offsets"]).tolist() == [0, pytest.approx(10, abs=3), 0, 0, 0]
+    return store
+
+
+def asked(types: list[int], seed: int = 0) -> tuple[select.Source, NDArray[np.float32]]:
+    """Sentences of one token each, and the tokens' states."""
+    states = np.round(np.random.default_rng(seed).normal(size=(len(types), WIDTH)) * 4).astype(np.float32) / 4
+    ids = torch.tensor(types)[:, None]
+    return select.Source(ids, torch.ones_like(ids, dtype=torch.bool), torch.from_numpy(states)[:, None]), states
+
+
+def listed(rows: torch.Tensor) -> list[list[int]]:
+    return [[number for number in row if number >= 0] for row in rows.tolist()]
+
+
+def nearest(keys: NDArray[Any], state: NDArray[np.float32], rows: NDArray[np.int64], count: int) -> list[int]:
+    """The rows of the nearest keys, the lowest of equals."""
+    distances = np.square(keys[rows].astype(np.float64) - state).sum(axis=1)
+    chosen: list[int] = rows[np.lexsort((rows, distances))[:count]].tolist()
+    return chosen
+
+
+def type_rows(store: Datastore, offsets: str, kind: int) -> NDArray[np.int64]:
+    return np.arange(*store.part[offsets][kind : kind + 2])
+
+
+TYPES = [1, 2, 1, 1, 4, 0, 1, 2, 1]
+
+
+@pytest.mark.parametrize("c", [1, 5, 60, 1000])
+@pytest.mark.parametrize("large", [30, 30_000])
+def test_a_large_type_searched_through_all_clusters_finds_what_brute_force_finds(
+    flat: Datastore, monkeypatch: pytest.MonkeyPatch, c: int, large: int
+) -> None:
+    monkeypatch.setattr(select, "LARGE_TYPE", large)
+    source, states = asked(TYPES)
+    chosen = RetrievalSettings(c=c, nprobe=10**6)
+    found = listed(select.near_tokens(Tensors(flat, CPU), source, chosen).entries)
+    keys, entries = flat.part["source_keys"], flat.part["link_entries"]
+    for kind, state, seen in zip(TYPES, states, found, strict=True):
+        wanted = nearest(keys, state, type_rows(flat, "type_offsets", kind), c)
+        assert seen == sorted(entries[wanted].tolist())
+
+
+@pytest.mark.parametrize("nprobe", [1, 3])
+def test_fewer_clusters_of_a_large_type_give_the_nearest_of_those(
+    flat: Datastore, monkeypatch: pytest.MonkeyPatch, nprobe: int
+) -> None:
+    monkeypatch.setattr(select, "LARGE_TYPE", 30)
+    source, states = asked(TYPES)
+    part = flat.part
+    for c in (5, 1000):
+        found = listed(select.near_tokens(Tensors(flat, CPU), source, RetrievalSettings(c=c, nprobe=nprobe)).entries)
+        for kind, state, seen in zip(TYPES, states, found, strict=True):
+            rows = type_rows(flat, "type_offsets", kind)
+            if len(rows) >= 30:
+                probed = nearest(part["cluster_source"], state, type_rows(flat, "cluster_offsets", kind), nprobe)
+                rows = np.concatenate([np.arange(*part["cluster_starts"][n : n + 2]) for n in sorted(probed)])
+                assert len(rows) < SIZES[kind]
+            assert seen == sorted(part["link_entries"][nearest(part["source_keys"], state, rows, c)].tolist())
+
+
+@pytest.mark.parametrize("probe", [10**6, 8, 1])
+def test_two_levels_of_clusters_find_the_nearest_in_the_coarse_ones_they_look_into(
+    deep: Datastore, monkeypatch: pytest.MonkeyPatch, probe: int
+) -> None:
+    monkeypatch.setattr(select, "COARSE_PROBE", probe)
+    types = [1] * 60 + TYPES
+    source, states = asked(types, seed=1)
+    part = deep.part
+    found = listed(select.near_clusters(Tensors(deep, CPU), source, RetrievalSettings(system="faster")).clusters)
+    missed = 0
+    for kind, state, seen in zip(types, states, found, strict=True):
+        every = type_rows(deep, "cluster_offsets", kind)
+        best = nearest(part["cluster_source"], state, every, 1)
+        coarse = nearest(part["coarse_source"], state, type_rows(deep, "coarse_offsets", kind), probe)
+        inside = [np.arange(*part["coarse_ranges"][number]) for number in coarse]
+        assert seen == nearest(part["cluster_source"], state, np.concatenate(inside) if inside else every, 1)
+        missed += seen != best
+    assert missed == 0 if probe > 8 else missed < (60 if probe == 1 else 6)
+    assert probe > 1 or missed > 0  # or the coarse level was not used at all
+
+
+def test_all_systems_by_clusters_choose_the_same_of_two_levels(deep: Datastore) -> None:
+    source, _ = asked([1] * 20 + TYPES, seed=2)
+    tensors, chosen = Tensors(deep, CPU), RetrievalSettings()
+    clusters = [
+        select_by(tensors, source, chosen).clusters
+        for select_by in (select.near_clusters, select.near_members, select.near_members_by_cluster)
+    ]
+    assert torch.equal(clusters[0], clusters[1])
+    assert torch.equal(clusters[0], clusters[2])
+
+
+def test_a_coarse_cluster_that_was_emptied_gives_way(deep: Datastore) -> None:
+    part = deep.part
+    source, states = asked([1] * 40, seed=3)
+    number = nearest(part["coarse_source"], states[0], type_rows(deep, "coarse_offsets", 1), 1)[0]
+    gone = np.arange(*part["coarse_ranges"][number])
+    removed = np.zeros(TOKENS, bool)
+    starts = part["cluster_starts"]
+    removed[part["link_entries"][starts[gone[0]] : starts[gone[-1] + 1]]] = True
+    for lists in (select.near_clusters, select.near_members, select.near_members_by_cluster):
+        found = listed(lists(Tensors(deep, CPU, removed), source, RetrievalSettings()).clusters)
+        assert all(len(seen) == 1 for seen in found)
+        assert not {seen[0] for seen in found} & set(gone.tolist())
+
+
+def test_what_a_sentence_sees_is_the_union_over_its_tokens_each_once(flat: Datastore) -> None:
+    one, _ = asked([1, 2, 1, 4], seed=4)
+    together = select.Source(one.ids.T, one.mask.T, one.states.transpose(0, 1))
+    tensors, chosen = Tensors(flat, CPU), RetrievalSettings(c=20)
+    for select_by in (select.near_tokens, select.near_members):
+        apart = {number for row in listed(select_by(tensors, one, chosen).entries) for number in row}
+        (joined,) = listed(select_by(tensors, together, chosen).entries)
+        assert joined == sorted(apart)

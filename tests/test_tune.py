@@ -1,0 +1,205 @@
+"""Tuning: likelihoods are those of the mixed model, BLEU decides, and what is removed stays unused."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from knnmt import tune as tuning
+from knnmt.corpus import Languages, Segment, read
+from knnmt.datastore.store import Datastore
+from knnmt.errors import DataError, UsageError
+from knnmt.evaluate import bleu
+from knnmt.model.checkpoint import Model, load
+from knnmt.model.represent import padded
+from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.retrieval.systems import SYSTEMS, Retriever
+from knnmt.translate import TranslateSettings, Translator
+from knnmt.tune import Trial, tune
+
+from .datastore.examples import parallel_text
+from .retrieval.examples import built
+
+GREEDY = TranslateSettings(beam=1, max_length=20)
+
+
+@pytest.fixture(scope="module")
+def model(model_folder: Callable[[str], Path]) -> Model:
+    return load(model_folder("marian"), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def store(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Datastore:
+    return built(model, tmp_path_factory.mktemp("tune"))
+
+
+@pytest.fixture(scope="module")
+def dev(tmp_path_factory: pytest.TempPathFactory) -> list[Segment]:
+    corpus = parallel_text(tmp_path_factory.mktemp("dev") / "dev.tsv", 12, seed=1)
+    return list(read(corpus, Languages("de", "en")))
+
+
+@pytest.fixture(autouse=True)
+def coarser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Grids that are fast to go through."""
+    monkeypatch.setattr(tuning, "TEMPERATURES", (1 / 80, 1 / 10))
+    monkeypatch.setattr(tuning, "CONSTANT", (0.3, 0.7))
+    monkeypatch.setattr(tuning, "MOST_WEIGHTS", (0.5, 0.99))
+    monkeypatch.setattr(tuning, "REACHES", (1 / 2, 2.0))
+    monkeypatch.setattr(tuning, "SIZES", {"fast": (4, 16)})
+
+
+@torch.inference_mode()
+def mean_log_p(
+    model: Model,
+    store: Datastore,
+    dev: list[Segment],
+    settings: RetrievalSettings,
+    removed: NDArray[np.bool_] | None = None,
+) -> float:
+    """What mixing gives to the tokens of the references, a segment at a time."""
+    retriever = Retriever(store, model.device, settings, removed=removed)
+    special, found = model.special, []
+    for segment in dev:
+        ids, mask = padded(model.tokenizer.encode_source([segment.source]), special.pad, model.device)
+        (target,) = model.tokenizer.encode_target([segment.target])
+        target = [*special.prefix, *target, special.end]
+        encoded = model.transformer.encode(ids, mask)
+        states = model.transformer.force(torch.tensor([[special.start, *target[:-1]]]), encoded)
+        logits = model.transformer.logits(states.output)
+        normaliser = retriever.look(ids, mask, encoded.states).mix(states, logits, logits.logsumexp(-1))
+        log_p = (logits - normaliser[:, :, None])[0].gather(1, torch.tensor(target)[:, None])[:, 0]
+        found += log_p[len(special.prefix) :].tolist()
+    return sum(found) / len(found)
+
+
+def bleu_of(model: Model, dev: list[Segment], translator: Translator) -> float:
+    texts = [found.text for found in translator.translate([s.source for s in dev], GREEDY)]
+    return bleu(texts, [s.target for s in dev]).value
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_trials_come_by_bleu_and_their_numbers_are_those_of_the_system(
+    model: Model, store: Datastore, dev: list[Segment], system: str
+) -> None:
+    told: list[tuple[str, int, int | None]] = []
+    trials = tune(model, store, dev, system, decoded=6, translate=GREEDY, progress=lambda *report: told.append(report))
+    assert [trial.bleu for trial in trials] == sorted((trial.bleu for trial in trials), reverse=True)
+    settings = [trial.settings for trial in trials]
+    assert len(set(settings)) == len(settings) >= 5
+    assert {s.system for s in settings} == {system}
+    assert {s.adapt for s in settings} == {"constant", "distance"}
+    for trial in trials:
+        wanted = mean_log_p(model, store, dev, trial.settings)
+        assert trial.likelihood == pytest.approx(wanted, abs=2e-3)
+        assert trial.bleu == pytest.approx(bleu_of(model, dev, Translator(model, store, retrieval=trial.settings)))
+    base = [trial for trial in trials if trial.settings.weight == 0]
+    assert [trial.bleu for trial in base] == [pytest.approx(bleu_of(model, dev, Translator(model)))]
+    assert sum(done for stage, done, _ in told if stage == "translate") == len(trials)
+    assert sum(done for stage, done, _ in told if stage == "look up") == len(dev) * (2 if system == "fast" else 1)
+
+
+@pytest.mark.parametrize("adapt", ["constant", "distance"])
+def test_only_the_kind_of_weight_that_is_asked_for_is_tried(
+    model: Model, store: Datastore, dev: list[Segment], adapt: Any
+) -> None:
+    trials = tune(model, store, dev, "fast", adapt=(adapt,), decoded=2, translate=GREEDY)
+    assert {trial.settings.adapt for trial in trials if trial.settings.weight} == {adapt}
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_removed_entries_are_not_used(model: Model, store: Datastore, dev: list[Segment], system: str) -> None:
+    own = [*dev, *list(store.segments())[:6]]  # segments that the store has, word for word
+    removed = np.zeros(store.part.sizes["entries"], bool)
+    removed[: store.part["target_offsets"][6]] = True
+    trials = tune(model, store, own, system, decoded=2, translate=GREEDY, removed=removed)
+    for trial in trials:
+        assert trial.likelihood == pytest.approx(mean_log_p(model, store, own, trial.settings, removed), abs=2e-3)
+    chosen = next(trial.settings for trial in trials if trial.settings.weight)
+    assert abs(mean_log_p(model, store, own, chosen) - mean_log_p(model, store, own, chosen, removed)) > 1e-2
+    everything = np.ones_like(removed)
+    trials = tune(model, store, dev, system, decoded=2, translate=GREEDY, removed=everything)
+    assert len({trial.bleu for trial in trials}) == 1  # base MT, whatever the settings
+
+
+def test_a_store_that_ranks_few_is_tuned_within_what_it_ranks(model: Model, dev: list[Segment], tmp_path: Path) -> None:
+    for k_max in (2, 4, 7):
+        folder = tmp_path / str(k_max)
+        folder.mkdir()
+        trials = tune(model, built(model, folder, k_max=k_max), dev, "faster", decoded=6, translate=GREEDY)
+        assert all(trial.settings.k is not None and trial.settings.k <= k_max for trial in trials)
+
+
+@pytest.mark.parametrize("segments", [[], [Segment(" ", "x", "", None), Segment("x", "", "", None)]])
+def test_nothing_to_tune_on_is_refused(model: Model, store: Datastore, segments: list[Segment]) -> None:
+    with pytest.raises(UsageError, match="the dev set has no segments"):
+        tune(model, store, segments, "fast")
+
+
+def test_segments_too_long_are_left_out_of_the_likelihood_and_refused_if_all_are(
+    model: Model, store: Datastore, dev: list[Segment]
+) -> None:
+    long = Segment("der Hund läuft . " * 60, "the dog runs . " * 60, "", None)
+    with pytest.raises(UsageError, match="too long for the model"):
+        tune(model, store, [long], "fast", translate=GREEDY)
+    trials = tune(model, store, [*dev, long], "knn", decoded=1, translate=GREEDY)
+    assert trials[0].likelihood == pytest.approx(mean_log_p(model, store, dev, trials[0].settings), abs=2e-3)
+
+
+def test_an_unknown_system_is_refused(model: Model, store: Datastore, dev: list[Segment]) -> None:
+    with pytest.raises(UsageError, match="no system 'fastest'"):
+        tune(model, store, dev, "fastest")
+
+
+# ------------------------------------------------------------------------------------------------ a file of settings
+
+
+CHOSEN = RetrievalSettings(system="faster", k=None, temperature=2.5, weight=0.25, adapt="constant", probe=3)
+
+
+def test_settings_come_back_from_their_file(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    CHOSEN.save(path, dev="dev.tsv", bleu=12.5)
+    assert RetrievalSettings.load(path) == CHOSEN
+    content = json.loads(path.read_text(encoding="utf-8"))
+    assert content["retrieval"]["lambda"] == 0.25
+    assert "weight" not in content["retrieval"]
+    assert content["bleu"] == 12.5
+
+
+@pytest.mark.parametrize("name", ["lambda", "weight"])
+def test_the_weight_has_two_names(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text(json.dumps({"retrieval": {"system": "knn", name: 0.4}}), encoding="utf-8")
+    assert RetrievalSettings.load(path) == RetrievalSettings(system="knn", weight=0.4)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ['{"retrieval": {"lamda": 0.5}}', '{"retrieval": {"lambda": 1.5}}', '{"retrieval": {"k": 0}}', '{"lambda": 0.5}',
+     '{"retrieval": []}', "[1]", "null", "", "{", '{"retrieval": {"temperature": NaN}}', '{"retrieval": {"reach": 0}}'],
+)  # fmt: skip
+def test_what_is_no_file_of_settings_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(DataError, match=r"settings\.json: .*write it with `knnmt tune`"):
+        RetrievalSettings.load(path)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"none\.json: no such file of settings"):
+        RetrievalSettings.load(tmp_path / "none.json")
+
+
+def test_settings_do_not_change_and_refuse_unknown_names() -> None:
+    with pytest.raises(ValidationError):
+        RetrievalSettings(lamda=0.5)  # type: ignore[call-arg]
+    with pytest.raises(ValidationError):
+        CHOSEN.k = 3  # type: ignore[misc]
+    assert isinstance(Trial(CHOSEN, -1.0, 20.0).settings, RetrievalSettings)
