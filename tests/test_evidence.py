@@ -1,7 +1,7 @@
 """Evidence: the numbers are those of the search, and the texts those of the store."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,16 @@ from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.systems import SYSTEMS
 from knnmt.translate import TranslateSettings, Translation, Translator
 
-from .retrieval.examples import built
+from .retrieval.examples import built, one_thread
 
 TEXTS = ["der Hund läuft .", "die Katze sieht das Haus und der Hund schläft im Garten .", "ein Baum", "groß"]
 K = 6
+
+
+@pytest.fixture(autouse=True, scope="module")
+def lone_thread() -> Iterator[None]:
+    with one_thread():
+        yield
 
 
 @pytest.fixture(scope="module")

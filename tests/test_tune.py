@@ -1,7 +1,7 @@
 """Tuning: likelihoods are those of the mixed model, BLEU decides, and what is removed stays unused."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,15 @@ from knnmt.translate import TranslateSettings, Translator
 from knnmt.tune import Trial, tune
 
 from .datastore.examples import parallel_text
-from .retrieval.examples import built
+from .retrieval.examples import built, one_thread
 
 GREEDY = TranslateSettings(beam=1, max_length=20)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def lone_thread() -> Iterator[None]:
+    with one_thread():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +82,7 @@ def mean_log_p(
         normaliser = retriever.look(ids, mask, encoded.states).mix(states, logits, logits.logsumexp(-1))
         log_p = (logits - normaliser[:, :, None])[0].gather(1, torch.tensor(target)[:, None])[:, 0]
         found += log_p[len(special.prefix) :].tolist()
-    return sum(found) / len(found)
+    return float(np.mean(found))
 
 
 def bleu_of(model: Model, dev: list[Segment], translator: Translator) -> float:
@@ -201,5 +207,5 @@ def test_settings_do_not_change_and_refuse_unknown_names() -> None:
     with pytest.raises(ValidationError):
         RetrievalSettings(lamda=0.5)  # type: ignore[call-arg]
     with pytest.raises(ValidationError):
-        CHOSEN.k = 3  # type: ignore[misc]
+        CHOSEN.k = 3
     assert isinstance(Trial(CHOSEN, -1.0, 20.0).settings, RetrievalSettings)

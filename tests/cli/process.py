@@ -1,25 +1,79 @@
-"""`knnmt` as a user meets it: real processes, their output, their exit codes."""
+"""`knnmt` as a user meets it: real processes, their output, their exit codes.
 
-import os
+Importing torch and transformers takes seconds, so a process that has done so forks one for each command.
+"""
+
+import atexit
+import functools
+import json
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
 from pathlib import Path
 
 COMMAND = (sys.executable, "-c", "from knnmt.cli import main; main()")
+FORKING = """
+import json, os, sys, traceback
+import torch
+torch.set_num_threads(1)  # a fork has no other threads
+import faiss, lxml.etree, rich.progress, rich.table, sacrebleu.metrics, sacrebleu.significance, sentencepiece
+from transformers import AutoConfig, AutoTokenizer, MarianMTModel, MarianTokenizer
+from knnmt.align import Bitext, train
+from knnmt.cli import main
+import knnmt.datastore.build, knnmt.datastore.describe, knnmt.tune
+some = Bitext.from_pairs([([1, 2], [1, 2])])
+train(some).align(some)  # compiled kernels are loaded once
+
+def run(asked):
+    for number, (path, mode) in enumerate(zip(asked["files"], (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY))):
+        os.dup2(os.open(path, mode), number)
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)
+    sys.argv = ["knnmt", *asked["arguments"]]
+    os.environ.update(asked["environment"])
+    try:
+        main()
+    except SystemExit as end:
+        return end.code or 0
+    finally:
+        sys.stdout.flush()
+
+print("ready", flush=True)
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        try:
+            os._exit(run(json.loads(line)))
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
 
 
-def knnmt(
-    *arguments: str | Path, text: str | bytes = "", before: Callable[[], None] | None = None, **options: str
-) -> subprocess.CompletedProcess[str]:
-    """Run a command; `before` is called in the new process, `options` are variables of its environment."""
-    given = text.encode() if isinstance(text, str) else text
-    done = subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        input=given, capture_output=True, timeout=120, env={**os.environ, "COLUMNS": "200", **options},
-        preexec_fn=before,
-    )  # fmt: skip
-    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+@functools.cache
+def _forking() -> "subprocess.Popen[str]":
+    process = subprocess.Popen(
+        [sys.executable, "-c", FORKING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+    )
+    atexit.register(process.kill)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def knnmt(*arguments: str | Path, text: str | bytes = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command."""
+    process, given = _forking(), text.encode() if isinstance(text, str) else text
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder, name) for name in ("in", "out", "error")]
+        for path, content in zip(files, (given, b"", b""), strict=True):
+            path.write_bytes(content)
+        asked = {"files": [str(path) for path in files], "arguments": [str(each) for each in arguments]}
+        print(json.dumps(asked | {"environment": {"COLUMNS": "200", **environment}}), file=process.stdin, flush=True)
+        code = int(process.stdout.readline())
+        return subprocess.CompletedProcess(asked["arguments"], code, *(path.read_text("utf-8") for path in files[1:]))
 
 
 def fine(done: subprocess.CompletedProcess[str], note: str = "") -> str:

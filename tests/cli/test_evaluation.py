@@ -40,7 +40,9 @@ def test_evaluate_says_what_a_store_knows(store: Path, corpus: Path, tmp_path: P
     assert content["overlaps"] == {"exact": 3, "near": 0}
     (tmp_path / "new").write_text("nothing of the kind was ever stored\n")
     fine(knnmt("evaluate", tmp_path / "new", tmp_path / "new", "-s", store))
-    refused(knnmt("evaluate", tmp_path / "ref", tmp_path / "ref", "-s", tmp_path / "none"), 1, "no datastore", "knnmt build")
+    refused(
+        knnmt("evaluate", tmp_path / "ref", tmp_path / "ref", "-s", tmp_path / "none"), 1, "no datastore", "knnmt build"
+    )
 
 
 def test_tune(tiny: Path, store: Path, corpus: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Random stores with sentences to look up in them: what a system makes of those, beside what the oracle makes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -164,3 +165,14 @@ def built(model: Model, folder: Path, count: int = 60, **changes: Any) -> Datast
     with patch("os.fsync"):
         build([corpus], model, folder / "store", "de-en", settings)
     return Datastore.open(folder / "store")
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread: for so little, threads wait longer for each other than they work."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

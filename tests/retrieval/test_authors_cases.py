@@ -48,7 +48,8 @@ def one_cluster(count: int, seed: int = 0) -> Store:
 
 def find(store: Datastore, system: str, ids: Sequence[int], state: Sequence[float], **settings: Any) -> Any:
     """What a state finds for a sentence whose source states are all zeros."""
-    chosen = RetrievalSettings(system=system, **({"temperature": 1.0, "adapt": "constant"} | settings))
+    plain = {"system": system, "temperature": 1.0, "adapt": "constant"}
+    chosen = RetrievalSettings.model_validate(plain | settings)
     tokens = torch.tensor([list(ids)])
     mask = torch.ones_like(tokens, dtype=torch.bool)
     look = Retriever(store, CPU, chosen).look(tokens, mask, torch.zeros(1, len(ids), 2))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ def store(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Datastore:
 @pytest.mark.parametrize("beam", [1, 5])
 @pytest.mark.parametrize("adapt", ["constant", "distance"])
 def test_a_weight_of_0_is_base_mt_to_the_bit(
-    model: Model, store: Datastore, system: str, beam: int, adapt: str
+    model: Model, store: Datastore, system: str, beam: int, adapt: Any
 ) -> None:
     search = TranslateSettings(beam=beam, n_best=beam, max_length=30)
     name, index = ("knn", True) if system == "indexed" else (system, False)

@@ -70,7 +70,7 @@ def deep(tmp_path: Path) -> Datastore:
 
 def asked(types: list[int], seed: int = 0) -> tuple[select.Source, NDArray[np.float32]]:
     """Sentences of one token each, and the tokens' states."""
-    states = np.round(np.random.default_rng(seed).normal(size=(len(types), WIDTH)) * 4).astype(np.float32) / 4
+    states = (np.round(np.random.default_rng(seed).normal(size=(len(types), WIDTH)) * 4) / 4).astype(np.float32)
     ids = torch.tensor(types)[:, None]
     return select.Source(ids, torch.ones_like(ids, dtype=torch.bool), torch.from_numpy(states)[:, None]), states
 

@@ -158,8 +158,11 @@ def test_a_batch_finds_what_each_sentence_finds_alone(system: str, seed: int, ad
 
 @pytest.mark.parametrize("system", SYSTEMS)
 @pytest.mark.parametrize("rows", [[0, 3], [1, 2], [2], [0, 1, 2, 3]])
-def test_sentences_that_stay_find_what_they_found_before(tmp_path: Path, system: str, rows: list[int]) -> None:
-    case = Case.drawn(3, batch=4)
+@pytest.mark.parametrize("seed", range(4))
+def test_sentences_that_stay_find_what_they_found_before(
+    tmp_path: Path, system: str, rows: list[int], seed: int
+) -> None:
+    case = Case.drawn(seed, batch=4)
     look = case.look(Retriever(case.write(tmp_path / "store"), CPU, choose(system)))
     states = look.tensors.query(torch.from_numpy(case.states))
     before, neighbours = look.lookup.find(states), look.lookup.neighbours(states)

@@ -32,7 +32,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Datastore:
 def look(
     store: Datastore, system: str, sentence: list[int] = SENTENCE, source: Any = STATES, **settings: Any
 ) -> SentenceLookup:
-    chosen = RetrievalSettings(system=system, **({"temperature": 1.0, "adapt": "constant"} | settings))
+    plain = {"system": system, "temperature": 1.0, "adapt": "constant"}
+    chosen = RetrievalSettings.model_validate(plain | settings)
     ids = torch.tensor([sentence])
     states = torch.from_numpy(np.asarray(source, np.float32))[None]
     return Retriever(store, CPU, chosen).look(ids, torch.ones_like(ids, dtype=torch.bool), states)

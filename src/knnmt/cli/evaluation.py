@@ -168,10 +168,10 @@ def _trials_table(trials: "list[Trial]", system: str) -> Any:
             blank = [""] * (len(size) + 2)
             table.add_row(f"{trial.bleu:.2f}", f"{trial.likelihood:.3f}", *blank, "0", "", "base MT")
             continue
-        reach = f"{s.reach:.4g}" if s.adapt == "distance" and s.reach is not None else ""
+        reach = f"{s.reach:.3g}" if s.adapt == "distance" and s.reach is not None else ""
         kind = "constant" if s.adapt == "constant" else "falls to 0 at τ"
         table.add_row(
-            f"{trial.bleu:.2f}", f"{trial.likelihood:.3f}", str(s.k), *size, f"{s.temperature:.4g}", f"{s.weight:.2f}",
+            f"{trial.bleu:.2f}", f"{trial.likelihood:.3f}", str(s.k), *size, f"{s.temperature:.3g}", f"{s.weight:.2f}",
             reach, kind,
         )  # fmt: skip
     return table

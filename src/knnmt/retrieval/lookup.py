@@ -5,6 +5,7 @@ sentences, beams or tokens in a step, nor anything that waits for the device (FA
 with their distances; `neighbours` gives p_kNN, which for `Ranked` is prepared beforehand.
 """
 
+from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -206,8 +207,7 @@ def _table(tensors: Tensors, keys: Keys, numbers: Tensor, missing: Tensor) -> Ta
 
 def _less(removed: Tensor, index: Any) -> Any:
     """What makes a FAISS index search among the entries that are not removed (E,)."""
-    import faiss
-
+    faiss: Any = import_module("faiss")  # its types do not know the arguments that these take
     kept = faiss.IDSelectorBitmap(np.packbits(~removed.cpu().numpy(), bitorder="little"))
     if hasattr(index, "nprobe"):
         return faiss.SearchParametersIVF(sel=kept, nprobe=index.nprobe)

@@ -2,7 +2,7 @@
 
 import math
 import weakref
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,7 +22,7 @@ class Buffers:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._free: list[Tensor] = []
-        self._lock = Lock()
+        self._lock = RLock()  # while one is lent, the collector may find another's owner gone
 
     def lend(self, owner: object, shape: tuple[int, ...]) -> Tensor:
         """A tensor of float32 with anything in it, until its owner is gone."""
@@ -32,7 +32,8 @@ class Buffers:
             chosen = min(fitting, key=len) if fitting else None
             # what is too small for this will be for others: let it go
             self._free = [buffer for buffer in self._free if buffer is not chosen and (fitting or len(buffer) > size)]
-        buffer = chosen if chosen is not None else torch.empty(size, device=self.device)
+        with torch.inference_mode(False):  # what is made in that mode could not be filled outside it
+            buffer = chosen if chosen is not None else torch.empty(size, device=self.device)
         weakref.finalize(owner, self._take_back, buffer)
         return buffer[:size].view(shape)
 
@@ -54,7 +55,9 @@ class Table:
         room = count + (-count % BLOCK if count > BLOCK else 0)
         self.rows = buffers.lend(self, (*batch, room, keys.width + 2))
         self.count = count
-        if batch and self.rows.device.type == "cpu":  # one sentence at a time: what is read from memory stays small
+        if (
+            isinstance(numbers, Tensor) and batch and self.rows.device.type == "cpu"
+        ):  # one sentence at a time: what is read from memory stays small
             for sentence, row in enumerate(self.rows):
                 row[:count, : keys.width] = keys[numbers[sentence]]
         else:

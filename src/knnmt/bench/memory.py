@@ -1,0 +1,72 @@
+"""Peak memory: what the process holds beyond what it held before, by the kernel's own count, or the device's."""
+
+import contextlib
+import ctypes
+import gc
+import mmap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+
+import torch
+
+STATM = Path("/proc/self/statm")  # pages: all, resident, resident from files, …
+INTERVAL = 0.002  # seconds between looks
+
+
+@dataclass
+class Memory:
+    """Bytes beyond those at the start: `held` is memory of its own, `mapped` the pages of files in use, which the
+    kernel takes back when it needs them, `device` what a GPU had to have. None where that cannot be told."""
+
+    held: int | None = None
+    mapped: int | None = None
+    device: int | None = None
+
+
+@contextlib.contextmanager
+def peak(device: torch.device) -> Iterator[Memory]:
+    """Watch what runs inside; the result is complete when it is done."""
+    found, stop = Memory(), Event()
+    give_back()
+    before = resident()
+    most = list(before) if before is not None else None
+
+    def watch() -> None:
+        while most is not None and not stop.wait(INTERVAL):
+            most[:] = map(max, most, resident() or most)
+
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        held = torch.cuda.memory_allocated(device)
+    watcher = Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield found
+    finally:
+        stop.set()
+        watcher.join()
+        if most is not None and before is not None:
+            most[:] = map(max, most, resident() or most)
+            found.held, found.mapped = (after - old for after, old in zip(most, before, strict=True))
+        if device.type == "cuda":
+            found.device = torch.cuda.max_memory_allocated(device) - held
+
+
+def resident() -> tuple[int, int] | None:
+    """Bytes in memory: the process's own, and of files; None where the kernel does not say."""
+    try:
+        _, every, files, *_ = map(int, STATM.read_bytes().split())
+    except (OSError, ValueError):
+        return None
+    return (every - files) * mmap.PAGESIZE, files * mmap.PAGESIZE
+
+
+def give_back() -> None:
+    """Return what was freed, so that the next look does not count it as used nor the next peak get it for nothing."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)  # of glibc
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

@@ -1,0 +1,79 @@
+"""Commands about whole experiments: reproduce, report."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from knnmt import terminal
+from knnmt.cli.app import DeviceOption, DtypeOption, JsonOption, ThreadsOption, app
+from knnmt.errors import UsageError
+
+if TYPE_CHECKING:
+    from knnmt.reproduce import Results
+
+BenchOption = Annotated[
+    list[Path] | None, typer.Option("--bench", "-b", help="What `knnmt bench --output` wrote; repeatable.")
+]
+
+
+@app.command()
+def reproduce(
+    config: Annotated[Path, typer.Argument(help="A TOML file such as configs/domains.toml.")],
+    data: Annotated[Path, typer.Option("--data", "-d", help="The folder that the texts' paths in it start from.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the results.")],
+    bench: BenchOption = None,
+    make_report: Annotated[bool, typer.Option("--report/--no-report", help="Draw plots and write a page.")] = True,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes for the scores. [default: all cores]")] = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = "auto",
+    threads: ThreadsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a whole experiment. Stores, tuning, translations, scores; given again, it goes on where it was stopped."""
+    import torch
+
+    from knnmt.report.tables import quality
+    from knnmt.reproduce import Config
+    from knnmt.reproduce import reproduce as run
+
+    asked = Config.load(config)
+    if not data.is_dir():
+        raise UsageError(f"{data} is no folder: --data names the one that the paths in {config} start from")
+    if threads is not None:
+        torch.set_num_threads(threads)
+    with terminal.stages() as progress:
+        results = run(asked, data, out, device=device, dtype=dtype, jobs=jobs, progress=progress)
+    page = _report([results], bench or [], out / "report") if make_report else None
+    if as_json:
+        typer.echo(json.dumps(results.model_dump(mode="json"), indent=1, ensure_ascii=False))
+        return
+    heads, *rows = quality(results)
+    table = terminal.table(*heads, numbers=heads[1:])
+    for row in rows:
+        table.add_row(*row)
+    terminal.show(table)
+    typer.echo(f"{out / 'results.json'}" + (f", {page}" if page is not None else ""))
+
+
+@app.command()
+def report(
+    results: Annotated[list[Path], typer.Argument(help="results.json of `knnmt reproduce`, or their folders.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of report.html, tables.md and the plots.")],
+    bench: BenchOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Draw what was measured. One page that needs no network, plots in SVG and PNG, tables in Markdown."""
+    from knnmt.reproduce import Results
+
+    page = _report([Results.load(path) for path in results], bench or [], out)
+    made = sorted(path.name for path in out.iterdir())
+    typer.echo(json.dumps({"page": str(page), "files": made}) if as_json else str(page))
+
+
+def _report(results: "list[Results]", bench: list[Path], out: Path) -> Path:
+    from knnmt.report import Bench
+    from knnmt.report import report as draw
+
+    return draw(results, [Bench.load(path) for path in bench], out)

@@ -1,0 +1,116 @@
+"""What an experiment found, as `results.json` keeps it."""
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from knnmt.errors import DataError, UsageError
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Built(_Record):
+    """A store. A stage that an earlier, interrupted run finished has no seconds."""
+
+    digest: str
+    seconds: dict[str, float]
+    kept: int
+    dropped: dict[str, int]
+    counts: dict[str, int]  # segments, entries, tokens, links, clusters, …
+    scale: float
+    bytes: int  # of all files
+    statistics: dict[str, float]  # of the source side, as in the paper's Table 1
+
+
+class Tuned(_Record):
+    """Settings that translated dev best, and how they were found."""
+
+    digest: str
+    settings: dict[str, Any]
+    bleu: float
+    base_bleu: float
+    segments: int
+    trials: int
+    seconds: float
+
+
+class Translated(_Record):
+    """A translation of test: `tokens` are those of the output."""
+
+    digest: str
+    segments: int
+    tokens: int
+    seconds: float
+
+
+class Metric(_Record):
+    """A score of a system, with half of its 95% interval; `p` compares it with other systems, by their names."""
+
+    metric: str
+    value: float
+    signature: str
+    mean: float
+    interval: float
+    p: dict[str, float]
+
+
+class Scored(_Record):
+    """Scores by system. `unseen` is BLEU on those test segments alone that are not, not even nearly, in the store."""
+
+    digest: str
+    metrics: dict[str, list[Metric]]
+    unseen: dict[str, float]
+
+
+class SystemResults(_Record):
+    """A system in a domain; base MT has no settings and no store."""
+
+    system: str
+    tuned: Tuned | None
+    translated: Translated
+    bytes: int  # of the arrays that it opens
+    metrics: list[Metric]
+    unseen: float | None
+
+    def value(self, metric: str) -> float:
+        """The score by a metric."""
+        return next(found.value for found in self.metrics if found.metric == metric)
+
+
+class DomainResults(_Record):
+    """A domain: its store, and every system by name, base first."""
+
+    name: str
+    title: str
+    note: str
+    built: Built
+    overlaps: dict[str, dict[str, int]]  # of dev and test with the store: exact, near, segments
+    systems: dict[str, SystemResults]
+
+
+class Results(_Record):
+    """An experiment. `config` is the file as it was understood."""
+
+    title: str
+    note: str
+    digest: str
+    config: dict[str, Any]
+    machine: dict[str, Any]
+    versions: dict[str, str]
+    domains: list[DomainResults] = Field(min_length=1)
+
+    @classmethod
+    def load(cls, path: Path) -> "Results":
+        """Read `results.json`, or that of a folder."""
+        path = path / "results.json" if path.is_dir() else path
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except OSError as error:
+            raise UsageError(f"cannot read {path}: {error.strerror}; `knnmt reproduce` writes it") from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"])
+            raise DataError(f"{path} is no results of `knnmt reproduce`: {place}: {first['msg']}") from None
