@@ -71,7 +71,7 @@ def explain(
     p_knn = neighbours.log_p[0].masked_fill(neighbours.tokens[0] != chosen[:, None], -torch.inf).amax(dim=1).exp()
     weight = look.weight(neighbours)[0]
     p = weight * p_knn + (1 - weight) * p_mt
-    shares = torch.nan_to_num((-found.distances[0] / look.temperature).softmax(dim=-1))
+    shares = torch.nan_to_num(found.scores(look.temperature)[0].softmax(dim=-1))
     columns = [each.float().cpu().tolist() for each in (p, p_mt, p_knn, weight)]
     listed = _listed(retriever.store, model, found.entries[0], found.distances[0], shares, most)
     every = zip(model.tokenizer.cut(tokens), *columns, listed, strict=True)

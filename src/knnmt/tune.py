@@ -36,7 +36,7 @@ TEMPERATURES = (1 / 160, 1 / 80, 1 / 40, 1 / 20, 1 / 10)
 CONSTANT = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 MOST_WEIGHTS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 REACHES = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
-SIZES = {"fast": (16, 64, 256)}  # c, of the system that has one
+SIZES = {"fast": (16, 64, 256), "proto": (16, 64)}  # c, of the system that has one
 BATCH_TOKENS = 4096
 
 
@@ -57,11 +57,12 @@ class _Seen:
     matches: Tensor
     nearest: Tensor
     p_mt: Tensor
+    log_counts: Tensor
     scale: float
 
     def p_knn(self, k: int | None, temperature: float) -> Tensor:
         """p_kNN of each reference token. (P,)."""
-        scores = (-self.distances[:, :k] / temperature).softmax(dim=-1).nan_to_num()
+        scores = (self.log_counts[:, :k] - self.distances[:, :k] / temperature).softmax(dim=-1).nan_to_num()
         return (scores * self.matches[:, :k]).sum(dim=-1)
 
     def likelihood(self, settings: RetrievalSettings, p_knn: Tensor | None = None) -> float:
@@ -164,10 +165,11 @@ def _see(model: Model, retriever: Retriever, dev: Sequence[Segment], advance: Ca
         distances[:, :, : found.distances.size(2)] = found.distances
         matches = torch.zeros_like(distances, dtype=torch.bool)
         matches[:, :, : found.tokens.size(2)] = found.tokens == wanted[:, :, None]
-        seen.append(tuple(each[there].cpu() for each in (distances, matches, found.nearest, p_mt)))
+        log_counts = torch.zeros_like(distances)
+        log_counts[:, :, : found.tokens.size(2)] = found.log_counts
+        seen.append(tuple(each[there].cpu() for each in (distances, matches, found.nearest, p_mt, log_counts)))
         advance(len(some))
-    distances, matches, nearest, p_mt = (torch.cat(column) for column in zip(*seen, strict=True))
-    return _Seen(distances, matches, nearest, p_mt, retriever.tensors.scale)
+    return _Seen(*(torch.cat(column) for column in zip(*seen, strict=True)), retriever.tensors.scale)
 
 
 def _coarse(seen: _Seen, base: RetrievalSettings, adapt: Sequence[Adapt]) -> Iterator[tuple[RetrievalSettings, float]]:

@@ -1,6 +1,6 @@
 """From parallel text to a datastore, in stages that leave what they made in a work folder.
 
-read ▶ align ▶ represent ▶ cluster ▶ keys ▶ index ▶ seal ▶ publish. A build that was stopped at any point is taken
+read ▶ align ▶ represent ▶ cluster ▶ prototypes ▶ keys ▶ index ▶ seal ▶ publish. A build that was stopped at any point is taken
 up by the same command where it was. The result depends on the plan alone (texts, model, settings), not on
 interruptions nor on the number of workers: shards have fixed bounds, types have fixed seeds, and each worker computes
 with one thread.
@@ -116,6 +116,7 @@ def _stages(job: stages.Job, plan: str, work: Path) -> dict[str, Callable[[], No
         "align": partial(stages.align_tokens, job),
         "represent": partial(stages.represent_tokens, job),
         "cluster": partial(stages.cluster_tokens, job),
+        "prototypes": partial(stages.make_prototypes, job),
         "keys": partial(stages.finish_keys, job),
         "index": partial(stages.index_keys, job),
         "seal": partial(_seal, job, plan, work),
@@ -282,6 +283,7 @@ def _sizes(job: stages.Job) -> dict[str, int]:
         "clusters": shape["cluster_source"][0],
         "ranked": shape["ranking_entries"][0],
         "coarse": shape["coarse_source"][0],
+        "prototypes": shape["proto_tokens"][0],
         "width": width,
         "subspaces": subspaces,
         "subwidth": width // subspaces,

@@ -76,6 +76,17 @@ ARRAYS = {
     "ranking_entries": Array("int32", ("ranked",), below="entries"),
     "ranking_tokens": Array("int32", ("ranked",), below="target_vocabulary"),
     "ranking_distances": Array("float32", ("ranked",)),  # squared L2
+    # prototypes: links of one source type and one target token, gathered by their keys; means of both sides in bytes
+    "proto_offsets": _offsets("source_vocabulary", into="prototypes"),
+    "proto_tokens": Array("int32", ("prototypes",), below="target_vocabulary"),
+    "proto_counts": Array("int32", ("prototypes",)),  # entries that each stands for
+    "proto_entries": Array("int32", ("prototypes", "3"), below="entries"),  # those nearest to its mean
+    "proto_source": Array("int8", ("prototypes", "width")),
+    "proto_source_norms": Array("float32", ("prototypes",)),
+    "proto_source_steps": Array("float32", ("2", "width")),  # of each number: its middle, and what 1 stands for
+    "proto_target": Array("int8", ("prototypes", "width")),
+    "proto_target_norms": Array("float32", ("prototypes",)),
+    "proto_target_steps": Array("float32", ("2", "width")),
     # above many clusters of one type, a second level: ranges of clusters and their means
     "coarse_offsets": _offsets("source_vocabulary", into="coarse"),
     "coarse_ranges": Array("int64", ("coarse", "2"), below="clusters+1"),

@@ -206,6 +206,22 @@ def _seed(parts: Tensor, draws: Tensor) -> Tensor:
     return centroids
 
 
+def in_bytes(name: str, states: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """States as whole numbers of a byte, each dimension with its own middle and step: arrays of a store by name.
+
+    states: (N, d). Gives `name` (N, d) int8, its `_norms` (N,), squared lengths, and its `_steps` (2, d).
+    """
+    low, high = (np.asarray(edge(states, axis=0), np.float32) for edge in (np.min, np.max))
+    middle, step = (low + high) / 2, np.maximum((high - low) / 254, 1e-12)
+    whole = np.empty(states.shape, np.int8)
+    norms = np.empty(len(states), np.float32)
+    for start in range(0, len(states), TASK_SIZE):
+        some = slice(start, start + TASK_SIZE)
+        whole[some] = np.rint((states[some].astype(np.float32) - middle) / step)
+        norms[some] = np.square(whole[some] * step + middle).sum(axis=1)
+    return {name: whole, f"{name}_norms": norms, f"{name}_steps": np.stack((middle, step))}
+
+
 def _means(parts: Tensor, codes: Tensor, centroids: Tensor) -> Tensor:
     """Move each centroid to the mean of its parts, summed in float64; one without parts stays where it is."""
     zeros = torch.zeros(centroids.shape[:2], dtype=torch.float64, device=parts.device)

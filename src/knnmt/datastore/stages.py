@@ -26,6 +26,7 @@ from knnmt.model.represent import StateModel, represent
 TOGETHER = 1000  # segments that are tokenized together
 SHARD = 16  # batches of tokens that are represented, and kept or done again, together
 SYNC_SECONDS = 10.0  # the work that a crash of the machine may cost
+MEMBERS_SHOWN = 3  # of a prototype, as evidence
 MEASURED = 1 << 14  # keys whose lengths are taken together
 INDEX_FROM = 39 * 256  # keys; FAISS wants as many to train a product quantizer, and fewer are searched at once
 INDEX_SAMPLE = 64  # more for each list, to train the lists on
@@ -339,6 +340,58 @@ def cluster_tokens(job: Job) -> None:
     }.items():
         arrays.write(job.part / f"{name}.npy", array)
     advance(len(states))
+
+
+# ------------------------------------------------------------------------------------------------- prototypes
+
+
+def make_prototypes(job: Job) -> None:
+    """Entries of one source type and one target token, gathered by their keys, each with the means of both sides."""
+    settings, unit = job.settings, job.settings.metric == "cosine"
+    part = {name: arrays.read(job.part / f"{name}.npy") for name in ("type_offsets", "link_offsets", "link_entries")}
+    target_ids = np.asarray(arrays.read(job.part / "target_ids.npy"))
+    target_keys, source_keys = (arrays.read(job.part / f"{side}_keys.npy") for side in ("target", "source"))
+    advance = job.watch("prototypes", len(part["link_entries"]))
+    types, tokens, entries, rows = _distinct_links(part, target_ids)
+    new = (np.diff(types, prepend=-1) != 0) | (np.diff(tokens, prepend=-1) != 0)
+    groups = np.append(np.flatnonzero(new), types.size)
+    made = cluster.cluster(
+        target_keys, groups, settings.prototype_size,
+        order=entries, seed=settings.seed, memory=settings.memory, workers=job.workers, progress=advance,
+    )  # fmt: skip
+    # the clusters' order is of entries: find the links again, whose groups and entries rise
+    group = np.repeat(np.arange(groups.size - 1), np.diff(groups))
+    links = np.searchsorted(group << 32 | entries, group << 32 | made.order)
+    ranking = cluster.rank(
+        target_keys, target_ids, made.starts, np.arange(made.order.size + 1), made.order, MEMBERS_SHOWN, unit,
+        job.workers,
+    )  # fmt: skip
+    source = cluster.centroids(source_keys, rows[links], made.starts, unit, job.workers)
+    first = made.starts[:-1]
+    kinds = np.bincount(types[links[first]], minlength=part["type_offsets"].size - 1)
+    shown = np.minimum(ranking.offsets[:-1, None] + np.arange(MEMBERS_SHOWN), ranking.offsets[1:, None] - 1)
+    for name, array in {
+        "proto_offsets": offsets_of(kinds),
+        "proto_tokens": tokens[links[first]].astype(np.int32),
+        "proto_counts": np.diff(made.starts).astype(np.int32),
+        "proto_entries": ranking.entries[shown],
+        **quantize.in_bytes("proto_source", source),
+        **quantize.in_bytes("proto_target", ranking.centroids),
+    }.items():
+        arrays.write(job.part / f"{name}.npy", array)
+    advance(0)
+
+
+def _distinct_links(part: dict[str, NDArray[Any]], target_ids: NDArray[np.int32]) -> tuple[Int64, Int64, Int64, Int64]:
+    """Type, target token, entry and source row of each link, in this order; an entry counts once in a type."""
+    rows = np.repeat(np.arange(part["link_offsets"].size - 1), np.diff(part["link_offsets"]))
+    types = np.searchsorted(part["type_offsets"], rows, side="right") - 1
+    entries = part["link_entries"].astype(np.int64)
+    order = np.lexsort((rows, entries, target_ids[entries], types))
+    types, entries, rows = types[order], entries[order], rows[order]
+    first = (np.diff(types, prepend=-1) != 0) | (np.diff(entries, prepend=-1) != 0)
+    types, entries, rows = types[first], entries[first], rows[first]
+    return types, target_ids[entries].astype(np.int64), entries, rows
 
 
 # --------------------------------------------------------------------------------------------- keys and index

@@ -26,12 +26,18 @@ class Found(NamedTuple):
     """The entries found for each state, all (B, K, k): entry -1 and distance inf where there is none.
 
     nearest: (B, K), the smallest distance that the lookup saw: of an entry, or of the cluster that was chosen.
+    log_counts: how many entries each of those found stands for, as a logarithm; 0 where it stands for itself.
     """
 
     entries: Tensor
     tokens: Tensor
     distances: Tensor
     nearest: Tensor
+    log_counts: Tensor
+
+    def scores(self, temperature: float) -> Tensor:
+        """What the softmax is taken of. (B, K, k)."""
+        return self.log_counts - self.distances / temperature
 
 
 class Lookup(Protocol):
@@ -69,7 +75,7 @@ class Exact:
         entries, tokens = (each[:, None].expand(-1, places.size(1), -1) for each in (self.entries, self.tokens))
         distances = self.tensors.distance(squared)
         entries = entries.gather(2, places).masked_fill_(distances == FAR, -1)
-        return Found(entries, tokens.gather(2, places), distances, distances[:, :, 0])
+        return Found(entries, tokens.gather(2, places), distances, distances[:, :, 0], distances.new_zeros(()))
 
     def neighbours(self, states: Tensor) -> Neighbours:
         """Their distribution."""
@@ -150,7 +156,7 @@ class Ranked:
         nearest = self.tensors.distance(squared)
         distances = nearest[..., None] + self.distances[rows]
         lists = self.entries[rows], self.tokens[rows], distances
-        return Found(*_first_of_each(*lists, self.settings.k), nearest[:, :, 0])
+        return Found(*_first_of_each(*lists, self.settings.k), nearest[:, :, 0], distances.new_zeros(()))
 
     def neighbours(self, states: Tensor) -> Neighbours:
         """The distribution of the nearest cluster, or of several together."""
@@ -169,6 +175,38 @@ class Ranked:
         """Only these sentences are still searched."""
         self.rows = self.rows[rows]
         self.table.keep(rows)
+
+
+class Prototypes(Exact):
+    """The k prototypes with the best score: log count - d/T, with d the distance of their target mean."""
+
+    def __init__(self, tensors: Tensors, selection: Selection, settings: RetrievalSettings) -> None:
+        self.tensors, self.settings = tensors, settings
+        numbers = selection.entries
+        there = numbers.clamp_min(0)
+        self.table = _table(tensors, tensors.prototypes("target"), numbers, numbers < 0)
+        self.entries = tensors["proto_entries"][there, 0].long().masked_fill_(numbers < 0, -1)
+        self.tokens = tensors["proto_tokens"][there].long()
+        self.log_counts = tensors["proto_counts"][there].float().log()
+
+    def find(self, states: Tensor) -> Found:
+        """The best of the sentence's prototypes."""
+        temperature = self.settings.temperature_of(self.tensors.scale)
+        most = self.log_counts.amax(dim=1, keepdim=True)
+        distances = self.tensors.distance(self.table.distances(states).clamp_min_(0.0))
+        # smallest first: d + T·(the most log count - its own), which is not negative
+        distances[:, :, : self.table.count] += (temperature * (most - self.log_counts))[:, None]
+        shifted, places = least(distances, min(self.settings.k or self.table.count, self.table.count))
+        columns = self.entries, self.tokens, self.log_counts
+        entries, tokens, log_counts = (c[:, None].expand(-1, places.size(1), -1).gather(2, places) for c in columns)
+        distances = shifted - temperature * (most[:, None] - log_counts)
+        entries = entries.masked_fill(distances == FAR, -1)
+        return Found(entries, tokens, distances, distances.amin(dim=-1), log_counts)
+
+    def keep(self, rows: Tensor) -> None:
+        """Only these sentences are still searched."""
+        super().keep(rows)
+        self.log_counts = self.log_counts[rows]
 
 
 class ClusterExact(Exact):
@@ -218,12 +256,13 @@ def _found(tensors: Tensors, squared: Tensor, entries: Tensor) -> Found:
     """What an exact search of the whole store found. Both (B, K, k), in order."""
     distances = tensors.distance(squared)
     tokens = tensors["target_ids"][entries].long()
-    return Found(torch.where(distances < FAR, entries, -1), tokens, distances, distances.amin(dim=-1))
+    entries = torch.where(distances < FAR, entries, -1)
+    return Found(entries, tokens, distances, distances.amin(dim=-1), distances.new_zeros(()))
 
 
 def _distribution(found: Found, tensors: Tensors, settings: RetrievalSettings) -> Neighbours:
     """p_kNN: the softmax of -d/T over what was found, summed by token."""
-    merged = merge(found.tokens, -found.distances / settings.temperature_of(tensors.scale))
+    merged = merge(found.tokens, found.scores(settings.temperature_of(tensors.scale)))
     return Neighbours(*merged, found.nearest)
 
 

@@ -58,6 +58,19 @@ def near_clusters(tensors: Tensors, source: Source, settings: RetrievalSettings)
     return everything(tensors, source, settings)._replace(clusters=_clusters(tensors, source, "ranking"))
 
 
+def near_prototypes(tensors: Tensors, source: Source, settings: RetrievalSettings) -> Selection:
+    """Prototypes: of each source token's type, the c whose source means are nearest."""
+    sentence, types, states = _tokens(tensors, source)
+    keys, offsets = tensors.prototypes("source"), tensors["proto_offsets"]
+    rows = _nearest_in_groups(tensors.buffers, states, types, offsets, keys, settings.c)
+    owner, numbers = sentence.repeat_interleave(rows.size(1)), rows.flatten()
+    there = numbers >= 0
+    if tensors.removed is not None:
+        there &= ~tensors.removed[tensors["proto_entries"].long()].any(dim=1)[numbers]
+    chosen = _rows(owner[there], numbers[there], len(source.ids))
+    return everything(tensors, source, settings)._replace(entries=chosen)
+
+
 def near_members(tensors: Tensors, source: Source, settings: RetrievalSettings) -> Selection:
     """Fast + clustered source: the entries linked to any member of those clusters."""
     clusters = _clusters(tensors, source, "link")

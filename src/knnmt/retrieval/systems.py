@@ -24,6 +24,10 @@ LINKS = ("link_offsets", "link_entries")
 CLUSTERS = ("cluster_offsets", "cluster_source", "coarse_offsets", "coarse_ranges", "coarse_source")
 MEMBERS = ("cluster_starts", *LINKS)
 KEYS = ("target_ids", "target_keys", "target_norms")
+PROTOTYPES = (
+    "proto_offsets", "proto_tokens", "proto_counts", "proto_entries", "proto_source", "proto_source_norms",
+    "proto_source_steps", "proto_target", "proto_target_norms", "proto_target_steps",
+)  # fmt: skip
 RANKINGS = ("cluster_target", "ranking_offsets", "ranking_entries", "ranking_tokens", "ranking_distances")
 
 
@@ -44,6 +48,7 @@ SYSTEMS = {
     "faster-exact": System(
         select.near_members_by_cluster, lookup.ClusterExact, (*CLUSTERS, *MEMBERS, *KEYS, "cluster_target")
     ),
+    "proto": System(select.near_prototypes, lookup.Prototypes, PROTOTYPES),
 }  # and base MT, which is none of them
 
 

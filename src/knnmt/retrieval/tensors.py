@@ -18,8 +18,10 @@ from knnmt.retrieval.nearest import Buffers
 class Keys:
     """States of a store, by row, whether they are kept as they are or product-quantized; and their squared lengths."""
 
-    def __init__(self, rows: Tensor, norms: Tensor, codebooks: Tensor | None = None) -> None:
-        self.rows, self.norms, self.codebooks = rows, norms, codebooks
+    def __init__(
+        self, rows: Tensor, norms: Tensor, codebooks: Tensor | None = None, steps: Tensor | None = None
+    ) -> None:
+        self.rows, self.norms, self.codebooks, self.steps = rows, norms, codebooks, steps
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -32,6 +34,8 @@ class Keys:
     def __getitem__(self, rows: Tensor | slice) -> Tensor:
         """The states of these rows. (...) int64 to (..., d), float16 or float32."""
         found = self.rows[rows]
+        if self.steps is not None:
+            return found * self.steps[1] + self.steps[0]
         return found if self.codebooks is None else quantize.decode(found, self.codebooks)
 
 
@@ -74,6 +78,11 @@ class Tensors:
         if f"{side}_codes" in part:
             return Keys(self[f"{side}_codes"], self[f"{side}_norms"], self[f"{side}_codebooks"])
         raise StoreError(f"{self.store.path} was built without {side} keys, which this system needs: build it for that")
+
+    def prototypes(self, side: str) -> Keys:
+        """The `source` or `target` means of the prototypes."""
+        name = f"proto_{side}"
+        return Keys(self[name], self[f"{name}_norms"], steps=self[f"{name}_steps"])
 
     def means(self, name: str) -> Keys:
         """The means of clusters as keys; there are few, and their lengths are computed once."""
