@@ -93,8 +93,8 @@ class Translator:
         dtype: str = "auto",
         langs: str | None = None,
     ) -> None:
-        if system not in (None, "base", *SYSTEMS):
-            raise UsageError(f"there is no system {system!r}: use base, {', '.join(SYSTEMS)}")
+        if system not in (None, "auto", "base", *SYSTEMS):
+            raise UsageError(f"there is no system {system!r}: use auto, base, {', '.join(SYSTEMS)}")
         if store is None and system not in (None, "base"):
             raise UsageError(f"the system {system} needs a store: make one with `knnmt build`")
         store = Datastore.open(store) if isinstance(store, str | Path) else store

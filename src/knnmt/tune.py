@@ -169,7 +169,8 @@ def _see(model: Model, retriever: Retriever, dev: Sequence[Segment], advance: Ca
         log_counts[:, :, : found.tokens.size(2)] = found.log_counts
         seen.append(tuple(each[there].cpu() for each in (distances, matches, found.nearest, p_mt, log_counts)))
         advance(len(some))
-    return _Seen(*(torch.cat(column) for column in zip(*seen, strict=True)), retriever.tensors.scale)
+    distances, matches, nearest, p_mt, log_counts = (torch.cat(column) for column in zip(*seen, strict=True))
+    return _Seen(distances, matches, nearest, p_mt, log_counts, retriever.tensors.scale)
 
 
 def _coarse(seen: _Seen, base: RetrievalSettings, adapt: Sequence[Adapt]) -> Iterator[tuple[RetrievalSettings, float]]:

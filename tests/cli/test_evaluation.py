@@ -50,7 +50,7 @@ def test_tune(tiny: Path, store: Path, corpus: Path, tmp_path: Path) -> None:
     with dev.open("a", encoding="utf-8") as file:
         file.writelines(corpus.read_text(encoding="utf-8").splitlines(keepends=True)[:4])
     out, options = tmp_path / "settings.json", ("-l", "de-en", "-m", tiny, "-s", store, "--decoded", "2")
-    done = knnmt("tune", dev, *options, "-o", out)
+    done = knnmt("tune", dev, *options, "--system", "fast", "-o", out)
     assert done.returncode == 0, done.stderr
     note, *other = done.stderr.splitlines()
     assert note.startswith("note: the store has ")

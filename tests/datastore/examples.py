@@ -42,8 +42,8 @@ def written(
     for side in ("target", "source"):
         keys = store[f"{side}_keys"].astype(np.float32)
         if pq:
-            codes, codebooks = (torch.from_numpy(content[f"{side}_{name}"]) for name in ("codes", "codebooks"))
-            keys = quantize.decode(codes, codebooks).numpy()
+            quantized = (torch.from_numpy(content[f"{side}_{name}"]) for name in ("codes", "codebooks"))
+            keys = quantize.decode(*quantized).numpy()
         content[f"{side}_norms"] = np.square(keys).sum(axis=1)
     part = folder.with_name(f"{folder.name}.part")
     part.mkdir(parents=True)
@@ -54,6 +54,8 @@ def written(
         "tokens": len(store["source_keys"]), "links": len(store["link_entries"]),
         "clusters": len(store["cluster_source"]), "ranked": len(store["ranking_entries"]),
         "coarse": len(content["coarse_source"]), "width": width, "subspaces": subspaces,
+        "prototypes": len(content.get("proto_tokens", ())),
+        "members": len(content.get("proto_members", ())),
         "subwidth": width // subspaces, "source_vocabulary": len(store["type_offsets"]) - 1,
         "target_vocabulary": vocabulary,
     }  # fmt: skip

@@ -28,6 +28,7 @@ from knnmt.errors import DataError, KnnmtError, StoreError, UsageError
 from knnmt.model.checkpoint import Model, load
 from knnmt.model.represent import represent
 from knnmt.model.transformer import KeyKind
+from knnmt.retrieval.systems import SYSTEMS
 
 from ..oracle import datastore as oracle
 from .examples import parallel_text
@@ -260,16 +261,9 @@ def test_a_store_for_one_system_leaves_out_what_that_does_not_need(
 ) -> None:
     report = build([corpus], model, tmp_path / "store", "de-en", settings(systems=("faster",)))
     there, all_files = part_files(tmp_path / "store"), part_files(built)
-    missing = {
-        "target_keys",
-        "source_keys",
-        "target_norms",
-        "source_norms",
-        "link_offsets",
-        "link_entries",
-        "cluster_starts",
-        "type_offsets",
-    }
+    wanted = {*SYSTEMS["faster"].arrays, "text", "text_offsets", "target_ids", "target_offsets"}
+    missing = {name.removesuffix(".npy") for name in all_files if name.endswith(".npy")} - wanted
+    assert {"target_keys", "source_keys", "link_entries", "proto_source"} <= missing
     assert set(all_files) - set(there) == {f"{name}.npy" for name in missing}
     assert all(content == all_files[name] for name, content in there.items())
     assert report.left_out == sum(len(all_files[f"{name}.npy"]) for name in missing)
@@ -437,11 +431,11 @@ def test_progress_adds_up(model: Model, corpus: Path, tmp_path: Path) -> None:
         assert whole.setdefault(stage, total) == total
 
     report = build([corpus], model, tmp_path / "store", "de-en", settings(keys="pq"), progress=progress)
-    assert list(whole) == ["read", "align", "represent", "cluster", "keys"]
+    assert list(whole) == ["read", "align", "represent", "cluster", "prototypes", "keys"]
     assert {stage: done[stage] for stage in whole if whole[stage] is not None} == {
         stage: total for stage, total in whole.items() if total is not None
     }
-    assert list(report.seconds) == ["read", "align", "represent", "cluster", "keys", "index", "seal"]
+    assert list(report.seconds) == ["read", "align", "represent", "cluster", "prototypes", "keys", "index", "seal"]
 
 
 # -------------------------------------------------------------------------------------------- what is there already
@@ -496,7 +490,7 @@ def test_another_store_is_replaced_only_where_that_is_said(
         assert len(list(now.verify())) == len(old.part.files)
 
     build([corpus], model, there, "de-en", other, replace=True, progress=progress)
-    assert seen == {"read", "align", "represent", "cluster", "keys"}
+    assert seen == {"read", "align", "represent", "cluster", "prototypes", "keys"}
     new = Datastore.open(there)
     assert new.manifest.settings["k_max"] == 3
     assert list(new.verify())
@@ -660,7 +654,7 @@ def test_two_builds_do_not_work_in_one_folder(model: Model, corpus: Path, built:
                 build([corpus], model, tmp_path / "store", "de-en", SETTINGS)
 
     build([corpus], model, tmp_path / "store", "de-en", SETTINGS, progress=progress)
-    assert refused == ["read", "align", "represent", "cluster", "keys"]
+    assert refused == ["read", "align", "represent", "cluster", "prototypes", "keys"]
     assert files(tmp_path / "store") == files(built)
 
 

@@ -92,7 +92,7 @@ QUICK: dict[str, Any] = {
     "cluster_size": 4, "batch_tokens": 64, "k_max": 7, "clean": {"check_language": False}, "systems": ["faster-exact"],
 }  # fmt: skip
 WHOLE = QUICK | {"systems": [], "keys": "pq"}  # with all stages
-STAGES = ["read", "align", "represent", "cluster", "keys", "index", "seal"]
+STAGES = ["read", "align", "represent", "cluster", "prototypes", "keys", "index", "seal"]
 SLEEP = 0.005  # at each step of progress, so that a tiny model's build takes a while
 FIRST_OF_SEAL = "open store.building/.sizes.part"
 
@@ -214,7 +214,7 @@ def test_a_killed_build_is_finished_by_the_same_command(quick: Builder) -> None:
 def test_thirty_killed_builds_are_finished_by_the_same_command(whole: Builder) -> None:
     hit = kill_at_random(whole, 30)
     assert len(hit) >= 20
-    assert set(hit) >= {"represent", "cluster", "keys"}, "kills were spread over the stages"
+    assert set(hit) >= {"represent", "cluster", "prototypes", "keys"}, "kills were spread over the stages"
 
 
 def test_a_build_that_is_killed_again_and_again_gets_done(quick: Builder) -> None:

@@ -71,15 +71,17 @@ def test_removed_entries_make_room_for_those_behind_them(store: Datastore) -> No
     torch.testing.assert_close(ours.distances, theirs.distances, rtol=1e-3, atol=1e-3)
 
 
-def test_an_index_of_lists_is_searched_in_as_many_as_asked_for(model: Model, tmp_path: Path) -> None:
+def test_an_index_of_lists_is_searched_in_as_many_as_asked_for(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = built(model, tmp_path, index=True)
     part = store.part
     keys = part["target_keys"].astype(np.float32)
     index = faiss.index_factory(keys.shape[1], "IVF8,Flat")
     index.train(keys)
     index.add(keys)
+    monkeypatch.setattr(faiss, "read_index", lambda name: index)
     by_index, exact = looks(store)
-    by_index.lookup.index = by_index.tensors._index = index  # type: ignore[attr-defined]
     query = exact.tensors.query(states_near(store))
     for nprobe, all_found in ((8, True), (1, False)):
         assert by_index.tensors.index(nprobe) is index
@@ -88,6 +90,11 @@ def test_an_index_of_lists_is_searched_in_as_many_as_asked_for(model: Model, tmp
         close = torch.isclose(found.distances, wanted.distances, rtol=1e-3, atol=1e-3)
         assert bool(close.all()) == all_found
         assert (found.distances >= wanted.distances - 1e-3).all()
+    removed = np.random.default_rng(1).random(len(keys)) < 0.6
+    by_index, exact = looks(store, removed=removed)  # all of its lists, by the settings' default
+    found, wanted = by_index.lookup.find(query), exact.lookup.find(query)
+    torch.testing.assert_close(found.distances, wanted.distances, rtol=1e-3, atol=1e-3)
+    assert not removed[found.entries.numpy()].any()
 
 
 def test_a_damaged_index_is_refused_before_faiss_reads_it(

@@ -16,11 +16,11 @@ from knnmt.errors import StoreError, UsageError
 from knnmt.model.checkpoint import load
 from knnmt.model.transformer import States
 from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import SYSTEMS, Retriever
+from knnmt.retrieval.systems import Retriever
 
 from ..datastore.examples import written
 from ..oracle import datastore
-from .examples import BY_SOURCE, CPU, CUDA, UNSEEN, VOCABULARY, Case, assert_same, built, decoded
+from .examples import BY_SOURCE, CPU, CUDA, ORACLE, UNSEEN, VOCABULARY, Case, assert_same, built, decoded
 
 SEEDS = st.integers(0, 2**32 - 1)
 METRICS: list[Metric] = ["squared", "euclidean", "cosine"]
@@ -31,7 +31,7 @@ def choose(system: str, **changes: Any) -> RetrievalSettings:
     return PLAIN.model_copy(update={"system": system} | changes)
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", ORACLE)
 @given(
     seed=SEEDS, metric=st.sampled_from(METRICS),
     k=st.sampled_from([1, 2, 3, 7]), c=st.sampled_from([1, 2, 5]), adapt=st.sampled_from(["constant", "distance"]),
@@ -69,7 +69,7 @@ def test_without_a_k_the_whole_cluster_is_found(tmp_path: Path, system: str, met
         assert_same(store, case, choose(system, k=None, probe=2))
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", ORACLE)
 @pytest.mark.parametrize("seed", range(5))
 def test_a_k_beyond_all_there_is_finds_all_there_is(tmp_path: Path, system: str, seed: int) -> None:
     case = Case.drawn(seed)
@@ -80,7 +80,7 @@ def test_a_k_beyond_all_there_is_finds_all_there_is(tmp_path: Path, system: str,
         assert found.entries.size(2) == len(case.arrays["target_ids"])
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", ORACLE)
 @pytest.mark.parametrize("metric", METRICS)
 def test_quantized_keys_are_compared_as_what_they_stand_for(tmp_path: Path, system: str, metric: Metric) -> None:
     # 400 segments: far more values than the 256 centroids of a subspace, so that decoding changes keys
@@ -137,7 +137,7 @@ def test_a_repeated_token_changes_nothing_and_a_second_state_of_it_adds_its_own(
     np.testing.assert_array_equal(mixed[0], mixed[1])
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", ORACLE)
 @given(seed=SEEDS, adapt=st.sampled_from(["constant", "distance"]))
 @settings(max_examples=10, deadline=None)
 def test_a_batch_finds_what_each_sentence_finds_alone(system: str, seed: int, adapt: str) -> None:
@@ -147,7 +147,7 @@ def test_a_batch_finds_what_each_sentence_finds_alone(system: str, seed: int, ad
         together, mixed = case.found(retriever), case.mixed(retriever)
         for row in range(5):
             alone = case.alone(row).found(retriever)
-            for ours, theirs in zip(together, alone, strict=True):
+            for ours, theirs in zip(together[:4], alone[:4], strict=True):
                 wide = ours[row].unsqueeze(-1) if ours.ndim == 2 else ours[row]
                 there = theirs[0].unsqueeze(-1) if ours.ndim == 2 else theirs[0]
                 count = min(wide.size(-1), there.size(-1))
@@ -156,7 +156,7 @@ def test_a_batch_finds_what_each_sentence_finds_alone(system: str, seed: int, ad
             np.testing.assert_allclose(case.alone(row).mixed(retriever)[0], mixed[row], atol=1e-6)
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", ORACLE)
 @pytest.mark.parametrize("rows", [[0, 3], [1, 2], [2], [0, 1, 2, 3]])
 @pytest.mark.parametrize("seed", range(4))
 def test_sentences_that_stay_find_what_they_found_before(
@@ -167,7 +167,7 @@ def test_sentences_that_stay_find_what_they_found_before(
     states = look.tensors.query(torch.from_numpy(case.states))
     before, neighbours = look.lookup.find(states), look.lookup.neighbours(states)
     look.keep(torch.tensor(rows))
-    for ours, theirs in zip(look.lookup.find(states[rows]), before, strict=True):
+    for ours, theirs in zip(look.lookup.find(states[rows])[:4], before[:4], strict=True):
         assert torch.equal(ours, theirs[rows])
     for ours, theirs in zip(look.lookup.neighbours(states[rows]), neighbours, strict=True):
         assert torch.equal(ours, theirs[rows])
@@ -175,7 +175,7 @@ def test_sentences_that_stay_find_what_they_found_before(
     assert torch.equal(look.lookup.find(states[rows[-1:]]).entries, before.entries[rows[-1:]])
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", ORACLE)
 @pytest.mark.parametrize("device", [CUDA])
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_gpu_finds_the_same(tmp_path: Path, system: str, device: str, metric: Metric) -> None:

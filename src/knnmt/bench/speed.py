@@ -22,6 +22,8 @@ from knnmt.translate import TranslateSettings, Translator
 Run = Callable[[list[str]], list[str]]
 Progress = Callable[[str, int, int | None], None]  # the stage, the work done since the last call, the whole of it
 
+BY_C = ("fast", "proto")  # the systems that c means something to
+
 
 class Variant(NamedTuple):
     """A system of a store, or base MT, with the settings that it is timed at."""
@@ -169,7 +171,7 @@ def _variants(model: Model, store: Datastore | None, point: BenchSettings, sweep
         for system in wanted or ([] if point.systems else served(opened)):
             if not _serves(opened, system):
                 raise UsageError(f"{opened.path} was built without what {system} needs: build it for that (--for)")
-            if changed is points[0] or sweep is None or sweep.name != "c" or system == "fast":  # c is for Fast only
+            if changed is points[0] or sweep is None or sweep.name != "c" or system in BY_C:
                 yield Variant(system, changed, opened)
 
 
@@ -264,7 +266,7 @@ def interleaved(
             Speed(
                 system=system,
                 k=settings.k if store is not None else None,
-                c=settings.c if system == "fast" else None,
+                c=settings.c if system in BY_C else None,
                 beam=settings.beam,
                 batch_size=settings.batch_size,
                 length=mean_length,

@@ -136,11 +136,11 @@ def _segments(shape: Shape) -> int:
 
 
 def _sizes(shape: Shape, part: Path) -> dict[str, int]:
-    return {
-        "bytes": 0, "segments": _segments(shape), "entries": shape.tokens, "tokens": shape.tokens,
+    return dict.fromkeys(format.SIZES, 0) | {
+        "segments": _segments(shape), "entries": shape.tokens, "tokens": shape.tokens,
         "links": shape.tokens, "clusters": shape.starts.size - 1,
         "ranked": arrays.read(part / "ranking_entries.npy").size, "coarse": len(shape.coarse[1]), "width": shape.width,
-        "subspaces": 1, "subwidth": shape.width, "source_vocabulary": shape.vocabulary,
+        "source_vocabulary": shape.vocabulary,
         "target_vocabulary": shape.vocabulary,
     }  # fmt: skip
 

@@ -69,7 +69,11 @@ CorpusArgument = Annotated[
 StoreOption = Annotated[Path | None, typer.Option("--store", "-s", help="A store that `knnmt build` made.")]
 StoreNeeded = Annotated[Path, typer.Option("--store", "-s", help="A store that `knnmt build` made.")]
 SystemOption = Annotated[
-    str | None, typer.Option(help="base, knn, fast, fast-clustered, faster or faster-exact. [default: fast]")
+    str | None,
+    typer.Option(
+        help="base, knn, fast, fast-clustered, faster, faster-exact or proto; auto: the best that the store has. "
+        "[default: auto]"
+    ),
 ]
 SettingsOption = Annotated[Path | None, typer.Option("--settings", help="Settings that `knnmt tune` wrote.")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]

@@ -86,7 +86,7 @@ def tune(
     langs: PairOption,
     store: StoreNeeded,
     model: ModelOption = "mini-de-en",
-    system: Annotated[str, typer.Option(help="knn, fast, fast-clustered, faster or faster-exact.")] = "fast",
+    system: Annotated[str, typer.Option(help="knn, fast, fast-clustered, faster, faster-exact or proto.")] = "proto",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Where to write the best, for --settings of other commands.")
     ] = None,
@@ -158,7 +158,7 @@ def _base(trials: "list[Trial]") -> "Trial":
 
 
 def _trials_table(trials: "list[Trial]", system: str) -> Any:
-    sized = system == "fast"
+    sized = system in ("fast", "proto")
     numbers = ("BLEU", "log p", "k", *(["c"] if sized else []), "T", "λ", "τ")
     table = terminal.table(*numbers, "λ is", numbers=numbers)
     for trial in trials:

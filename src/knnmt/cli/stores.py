@@ -41,6 +41,7 @@ def build(
         Literal["float16", "pq"], typer.Option(help="Keys as they are, or product-quantized: a quarter of the size.")
     ] = "float16",
     cluster_size: Annotated[int, typer.Option(help="Source tokens a cluster, on average.")] = 512,
+    prototype_size: Annotated[int, typer.Option(help="Entries a prototype, at most on average.")] = 16,
     k_max: Annotated[int, typer.Option(min=0, help="Ranked entries of a cluster; 0 for all.")] = 128,
     index: Annotated[bool, typer.Option("--index", help="Add a FAISS index for the system knn.")] = False,
     clean: Annotated[bool, typer.Option(help="Drop what is no good translation pair.")] = True,
@@ -70,6 +71,7 @@ def build(
 
     settings = checked(
         BuildSettings, systems=tuple(systems or ()), key=key, metric=metric, keys=keys, cluster_size=cluster_size,
+        prototype_size=prototype_size,
         k_max=k_max or None, index=index, clean=checked(CleanSettings, max_ratio=max_ratio) if clean else None,
         align=AlignSettings(cover=cover), batch_tokens=batch_tokens, memory=memory << 20, seed=seed,
     )  # fmt: skip
@@ -90,8 +92,10 @@ def build(
         return
     dropped = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
     typer.echo(f"kept {report.kept:,} segments" + (f"; dropped {dropped}" if dropped else ""))
-    spent = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in report.seconds.items() if seconds >= 0.05)
-    typer.echo(f"{out}: {terminal.size(report.size)}" + (f"; {spent}" if spent else "; it was there already"))
+    slow = [f"{stage} {seconds:.1f} s" for stage, seconds in report.seconds.items() if seconds >= 0.05]
+    spent = f"{sum(report.seconds.values()):.1f} s" + (f" ({', '.join(slow)})" if slow else "")
+    done = f"made in {spent}" if report.seconds else "it was there already"
+    typer.echo(f"{out}: {terminal.size(report.size)}; {done}")
     if report.left_out:
         whole = terminal.size(report.size + report.left_out)
         typer.echo(f"left out what {', '.join(settings.systems)} does not need: it would have been {whole}")

@@ -52,7 +52,9 @@ def translate(
     system: SystemOption = None,
     settings_file: SettingsOption = None,
     k: Annotated[int | None, typer.Option("-k", help="Neighbours. [default: 16]")] = None,
-    c: Annotated[int | None, typer.Option("-c", help="Tokens that a source token sees (fast). [default: 64]")] = None,
+    c: Annotated[
+        int | None, typer.Option("-c", help="Tokens or prototypes that a source token sees. [default: 64]")
+    ] = None,
     temperature: Annotated[
         float | None, typer.Option(help="Of the softmax over distances. [default: by the store]")
     ] = None,

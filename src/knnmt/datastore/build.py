@@ -1,7 +1,7 @@
 """From parallel text to a datastore, in stages that leave what they made in a work folder.
 
-read ▶ align ▶ represent ▶ cluster ▶ prototypes ▶ keys ▶ index ▶ seal ▶ publish. A build that was stopped at any point is taken
-up by the same command where it was. The result depends on the plan alone (texts, model, settings), not on
+read ▶ align ▶ represent ▶ cluster ▶ prototypes ▶ keys ▶ index ▶ seal ▶ publish. A build that was stopped at any point
+is taken up by the same command where it was. The result depends on the plan alone (texts, model, settings), not on
 interruptions nor on the number of workers: shards have fixed bounds, types have fixed seeds, and each worker computes
 with one thread.
 """
@@ -284,6 +284,7 @@ def _sizes(job: stages.Job) -> dict[str, int]:
         "ranked": shape["ranking_entries"][0],
         "coarse": shape["coarse_source"][0],
         "prototypes": shape["proto_tokens"][0],
+        "members": shape["proto_members"][0],
         "width": width,
         "subspaces": subspaces,
         "subwidth": width // subspaces,

@@ -81,6 +81,7 @@ ARRAYS = {
     "proto_tokens": Array("int32", ("prototypes",), below="target_vocabulary"),
     "proto_counts": Array("int32", ("prototypes",)),  # entries that each stands for
     "proto_entries": Array("int32", ("prototypes", "3"), below="entries"),  # those nearest to its mean
+    "proto_members": Array("int32", ("members",), below="entries"),  # all of them, one prototype after the other
     "proto_source": Array("int8", ("prototypes", "width")),
     "proto_source_norms": Array("float32", ("prototypes",)),
     "proto_source_steps": Array("float32", ("2", "width")),  # of each number: its middle, and what 1 stands for

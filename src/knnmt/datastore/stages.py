@@ -351,8 +351,8 @@ def make_prototypes(job: Job) -> None:
     part = {name: arrays.read(job.part / f"{name}.npy") for name in ("type_offsets", "link_offsets", "link_entries")}
     target_ids = np.asarray(arrays.read(job.part / "target_ids.npy"))
     target_keys, source_keys = (arrays.read(job.part / f"{side}_keys.npy") for side in ("target", "source"))
-    advance = job.watch("prototypes", len(part["link_entries"]))
     types, tokens, entries, rows = _distinct_links(part, target_ids)
+    advance = job.watch("prototypes", len(entries))
     new = (np.diff(types, prepend=-1) != 0) | (np.diff(tokens, prepend=-1) != 0)
     groups = np.append(np.flatnonzero(new), types.size)
     made = cluster.cluster(
@@ -375,11 +375,11 @@ def make_prototypes(job: Job) -> None:
         "proto_tokens": tokens[links[first]].astype(np.int32),
         "proto_counts": np.diff(made.starts).astype(np.int32),
         "proto_entries": ranking.entries[shown],
+        "proto_members": made.order.astype(np.int32),
         **quantize.in_bytes("proto_source", source),
         **quantize.in_bytes("proto_target", ranking.centroids),
     }.items():
         arrays.write(job.part / f"{name}.npy", array)
-    advance(0)
 
 
 def _distinct_links(part: dict[str, NDArray[Any]], target_ids: NDArray[np.int32]) -> tuple[Int64, Int64, Int64, Int64]:

@@ -55,9 +55,8 @@ class Table:
         room = count + (-count % BLOCK if count > BLOCK else 0)
         self.rows = buffers.lend(self, (*batch, room, keys.width + 2))
         self.count = count
-        if (
-            isinstance(numbers, Tensor) and batch and self.rows.device.type == "cpu"
-        ):  # one sentence at a time: what is read from memory stays small
+        if isinstance(numbers, Tensor) and batch and self.rows.device.type == "cpu":
+            # one sentence at a time: what is read from memory stays small
             for sentence, row in enumerate(self.rows):
                 row[:count, : keys.width] = keys[numbers[sentence]]
         else:

@@ -66,7 +66,7 @@ def near_prototypes(tensors: Tensors, source: Source, settings: RetrievalSetting
     owner, numbers = sentence.repeat_interleave(rows.size(1)), rows.flatten()
     there = numbers >= 0
     if tensors.removed is not None:
-        there &= ~tensors.removed[tensors["proto_entries"].long()].any(dim=1)[numbers]
+        there &= tensors.whole_prototypes[numbers]
     chosen = _rows(owner[there], numbers[there], len(source.ids))
     return everything(tensors, source, settings)._replace(entries=chosen)
 
@@ -145,8 +145,13 @@ def _nearest_of_many(tensors: Tensors, clusters: Clusters, types: Tensor, states
     coarse_means, levels = tensors.means("coarse_source"), tensors["coarse_offsets"]
     coarse = _nearest_in_groups(tensors.buffers, states, types, levels, coarse_means, COARSE_PROBE)
     query, slot = (coarse >= 0).nonzero(as_tuple=True)
-    begin, end = clusters.ranges[coarse[query, slot]].unbind(1)
-    owner, numbers = query.repeat_interleave(end - begin), runs(begin, end - begin)
+    ranges = clusters.ranges[coarse[query, slot]]
+    if states.device.type == "cpu":  # each coarse cluster is read once for all that ask for it, not once for each
+        bounds, groups = clusters.ranges.flatten(), 2 * coarse[query, slot]
+        nearest = _nearest_in_groups(tensors.buffers, states[query], groups, bounds, clusters.means, 1)
+        ranges = torch.cat((nearest, nearest + (nearest >= 0)), dim=1)
+    begin, size = ranges[:, 0], ranges[:, 1] - ranges[:, 0]
+    owner, numbers = query.repeat_interleave(size), runs(begin, size)
     distances = (clusters.means[numbers] - states[owner]).square().sum(-1)
     none = torch.iinfo(torch.int64).max
     best = torch.full((len(types),), none, device=types.device)

@@ -2,23 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from knnmt.errors import DataError, UsageError
 
-
-class Defaults(NamedTuple):
-    """What a system takes where nothing is given: λ, and T and τ as shares of the median distance of two keys."""
-
-    weight: float = 0.9
-    temperature: float = 1 / 40
-    reach: float = 1 / 2
-
-
-# tuned on two domains; one cluster's entries, ranked by the distance to its centre, deserve less trust than the nearest
-DEFAULTS = {"faster": Defaults(weight=0.5, temperature=1 / 160), "faster-exact": Defaults(weight=0.7)}
+WEIGHT = 0.9  # λ where none is given
+# one cluster's entries, in the order of their distance to its centre, deserve less trust than the nearest of all
+WEIGHTS = {"faster": 0.5, "faster-exact": 0.7}
 
 
 class RetrievalSettings(BaseModel):
@@ -26,9 +18,11 @@ class RetrievalSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    system: str = Field(default="fast", description="which of the systems")
+    system: str = Field(default="auto", description="which of the systems; auto: the best that the store has")
     k: int | None = Field(default=16, ge=1, le=4096, description="neighbours; null for a whole cluster (faster only)")
-    c: int = Field(default=64, ge=1, description="training tokens that a source token sees (fast)")
+    c: int = Field(
+        default=64, ge=1, description="training tokens (fast) or prototypes (proto) that a source token sees"
+    )
     temperature: float | None = Field(
         default=None, gt=0, allow_inf_nan=False, description="T: the softmax is over -distance/T; default: by the store"
     )
@@ -70,19 +64,14 @@ class RetrievalSettings(BaseModel):
         write_whole(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
     @property
-    def defaults(self) -> Defaults:
-        """What the system takes where nothing is given."""
-        return DEFAULTS.get(self.system, Defaults())
-
-    @property
     def most_weight(self) -> float:
         """λ, or the most of it."""
-        return self.defaults.weight if self.weight is None else self.weight
+        return WEIGHTS.get(self.system, WEIGHT) if self.weight is None else self.weight
 
     def temperature_of(self, scale: float) -> float:
         """T, given the median distance between random keys."""
-        return self.temperature or scale * self.defaults.temperature
+        return self.temperature or scale / 40
 
     def reach_of(self, scale: float) -> float:
         """τ, given the median distance between random keys."""
-        return self.reach or scale * self.defaults.reach
+        return self.reach or scale / 2

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from knnmt.datastore.store import Datastore
-from knnmt.errors import UsageError
+from knnmt.errors import StoreError, UsageError
 from knnmt.model.transformer import States
 from knnmt.retrieval import lookup, select
 from knnmt.retrieval.combine import Neighbours, mix, weights
@@ -25,8 +25,9 @@ CLUSTERS = ("cluster_offsets", "cluster_source", "coarse_offsets", "coarse_range
 MEMBERS = ("cluster_starts", *LINKS)
 KEYS = ("target_ids", "target_keys", "target_norms")
 PROTOTYPES = (
-    "proto_offsets", "proto_tokens", "proto_counts", "proto_entries", "proto_source", "proto_source_norms",
-    "proto_source_steps", "proto_target", "proto_target_norms", "proto_target_steps",
+    "proto_offsets", "proto_tokens", "proto_counts", "proto_entries", "proto_members",
+    "proto_source", "proto_source_norms", "proto_source_steps",
+    "proto_target", "proto_target_norms", "proto_target_steps",
 )  # fmt: skip
 RANKINGS = ("cluster_target", "ranking_offsets", "ranking_entries", "ranking_tokens", "ranking_distances")
 
@@ -52,6 +53,19 @@ SYSTEMS = {
 }  # and base MT, which is none of them
 
 
+AUTO = ("proto", "fast", "faster", "knn")  # what `auto` is: the first of these that the store was built for
+
+
+def automatic(store: Datastore) -> str:
+    """The system that `auto` stands for with a store."""
+    for name in AUTO:
+        if all(
+            array in store.part or f"{array.removesuffix('keys')}codes" in store.part for array in SYSTEMS[name].arrays
+        ):
+            return name
+    raise StoreError(f"{store.path} was built for none of {', '.join(AUTO)}: name a system that it has")
+
+
 def require_system(name: str) -> System:
     """The system of a name."""
     if name not in SYSTEMS:
@@ -74,6 +88,8 @@ class Retriever:
         removed: NDArray[np.bool_] | None = None,
         tensors: Tensors | None = None,
     ) -> None:
+        if settings.system == "auto":
+            settings = settings.model_copy(update={"system": automatic(store)})
         system = require_system(settings.system)
         if settings.system == "knn" and settings.index:
             system = System(select.everything, lookup.Indexed, KEYS)

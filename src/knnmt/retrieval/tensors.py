@@ -14,6 +14,8 @@ from knnmt.datastore.store import Datastore
 from knnmt.errors import StoreError
 from knnmt.retrieval.nearest import Buffers
 
+MEASURED = 1 << 12  # means whose lengths are computed at a time
+
 
 class Keys:
     """States of a store, by row, whether they are kept as they are or product-quantized; and their squared lengths."""
@@ -84,10 +86,21 @@ class Tensors:
         name = f"proto_{side}"
         return Keys(self[name], self[f"{name}_norms"], steps=self[f"{name}_steps"])
 
+    @cached_property
+    def whole_prototypes(self) -> Tensor:
+        """Which prototypes have lost none of their entries: what is left of a mean cannot be told. (P,) bool."""
+        counts, members = self["proto_counts"].long(), self["proto_members"].long()
+        removed = torch.zeros(len(members), dtype=torch.bool) if self.removed is None else self.removed[members]
+        owner = torch.arange(len(counts), device=self.device).repeat_interleave(counts)
+        return torch.ones(len(counts), dtype=torch.bool, device=self.device).index_fill_(0, owner[removed], False)
+
     def means(self, name: str) -> Keys:
         """The means of clusters as keys; there are few, and their lengths are computed once."""
         if name not in self._norms:
-            self._norms[name] = self[name].float().square().sum(-1)
+            norms = torch.empty(len(self[name]), device=self.device)
+            for some, into in zip(self[name].split(MEASURED), norms.split(MEASURED), strict=True):
+                into.copy_(some.float().square().sum(-1))
+            self._norms[name] = norms
         return Keys(self[name], self._norms[name])
 
     def clusters(self, lists: Literal["link", "ranking"]) -> Clusters:
