@@ -69,7 +69,8 @@ def _domain(title: str, number: int, figures: dict[str, tuple[float, float, floa
             statistics={"pairs": 17560, "longest": 452, "mean_length": 38.21, "tokens": 685462, "types": 2872,
                         "highest_frequency": 31644, "mean_frequency": 238.67},
         ),
-        overlaps={"dev": {"segments": 500, "exact": 3, "near": 19}, "test": {"segments": 2000, "exact": 17, "near": 63}},
+        overlaps={"dev": {"segments": 500, "exact": 3, "near": 19},
+                  "test": {"segments": 2000, "exact": 17, "near": 63}},
         systems={name: _system(name, *found) for name, found in figures.items()},
     )  # fmt: skip
 
@@ -122,7 +123,8 @@ def _row(system: str, ratio: float, at: dict[str, int | None]) -> dict[str, Any]
         "system": system, "k": None if base else 16, "c": 64 if system == "fast" else None, "beam": 5, "batch_size": 32,
         "length": 24.6, "entries": None if base else 623411,
         "ratio": None if base else {"mean": ratio, "low": 0.985 * ratio, "high": 1.015 * ratio, "pairs": 10},
-        "seconds": {"median": 10.7 * ratio, "low": 10.6 * ratio, "high": 10.9 * ratio}, "segments": 1000, "split": split,
+        "seconds": {"median": 10.7 * ratio, "low": 10.6 * ratio, "high": 10.9 * ratio}, "segments": 1000,
+        "split": split,
     }  # fmt: skip
     return row | at
 

@@ -128,12 +128,23 @@ def test_what_bench_wrote_is_read(tmp_path: Path) -> None:
         path.write_text(json.dumps(content))
         found = Bench.load(path)
         assert found.speed == BENCHES[0].speed
-        assert found.axis == "k"
+        assert found.axes == ["k"]
     path.write_text(json.dumps(asdict(growth())))
     assert Bench.load(path).growth == growth().growth
-    assert Bench.load(path).axis is None
-    assert BENCHES[1].axis == "length"
-    assert speed("k", [16]).axis is None
+    assert Bench.load(path).axes == []
+    assert BENCHES[1].axes == ["length"]
+    assert speed("k", [16]).axes == []
+
+
+def test_several_sweeps_of_one_file_are_kept_apart() -> None:
+    both = Bench("both", speed("k", [1, 8, 16, 64]).speed + speed("length", [8, 32, 64]).speed, [], {})
+    assert both.axes == ["k", "length"]
+    for axis, values in (("k", {1, 8, 16, 64}), ("length", {8, 32, 64})):
+        rows = [row for row in both.along(axis) if row["system"] == "fast"]
+        assert {row[axis] for row in rows} >= values
+        assert len(rows) == len({row[axis] for row in rows}) <= len(values) + 1  # the other's usual point is one too
+    (fast,) = (row for row in both.usual() if row["system"] == "fast")
+    assert (fast["k"], fast["length"]) == (16, 24.6)
 
 
 @pytest.mark.parametrize(("content", "message"), [("{", "is no JSON"), ("{}", "has no figures"), ("[1]", "has no")])

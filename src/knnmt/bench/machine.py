@@ -8,7 +8,19 @@ from typing import Any
 
 import torch
 
+from knnmt.errors import UsageError
+
 PACKAGES = ("knnmt", "torch", "transformers", "numpy", "faiss-cpu", "ctranslate2")
+
+
+def device_named(name: str) -> torch.device:
+    """The device of a name, where no model says it; `auto` is CUDA where that is."""
+    try:
+        device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UsageError(f"there is no device {name!r} here: use auto, cpu, cuda or cuda:N") from error
+    return device
 
 
 def machine(device: torch.device) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """Other engines on the same model, texts and batches: Hugging Face's `generate()`, and CTranslate2 where installed."""
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,7 +41,8 @@ def generate(model: Model, settings: BenchSettings) -> Run:
     import transformers
 
     special, folder = model.special, model.files[0].parent
-    hf: Any = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=model.transformer.dtype)
+    with _no_bars():
+        hf: Any = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=model.transformer.dtype)
     hf = hf.to(model.device).eval()
 
     @torch.inference_mode()
@@ -63,7 +66,9 @@ def ctranslate2(model: Model, settings: BenchSettings) -> Run:
     precision = str(model.transformer.dtype).removeprefix("torch.")
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "converted"
-        engine.converters.TransformersConverter(str(model.files[0].parent)).convert(str(place), quantization=precision)
+        with _no_bars():
+            converter = engine.converters.TransformersConverter(str(model.files[0].parent))
+            converter.convert(str(place), quantization=precision)
         translator = engine.Translator(
             str(place), device=model.device.type, device_index=model.device.index or 0, compute_type=precision,
             inter_threads=1, intra_threads=torch.get_num_threads(),
@@ -86,3 +91,17 @@ def ctranslate2(model: Model, settings: BenchSettings) -> Run:
 
 def _limit(length: int) -> int:
     return LIMIT[0] * length + LIMIT[1]
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """No progress bars of transformers between our own lines."""
+    from transformers.utils import logging as theirs
+
+    shown = theirs.is_progress_bar_enabled()
+    theirs.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            theirs.enable_progress_bar()

@@ -1,9 +1,8 @@
 """The command bench."""
 
-import contextlib
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,10 +25,14 @@ from knnmt.cli.app import (
 from knnmt.errors import UsageError
 
 if TYPE_CHECKING:
-    from knnmt.bench.growth import Growth
-    from knnmt.bench.settings import BenchSettings
-    from knnmt.bench.speed import Speed
+    import torch
 
+    from knnmt.bench.growth import Growth
+    from knnmt.bench.settings import BenchSettings, Sweep
+    from knnmt.bench.speed import Speed
+    from knnmt.model.checkpoint import Model
+
+ENOUGH = 10  # rounds
 Progress = Callable[[str, int, int | None], None] | None
 
 
@@ -78,7 +81,7 @@ def bench(
     """Time the systems beside base MT, in turn and in one process. Ratios with 95% intervals, stages, peak memory."""
     import torch
 
-    from knnmt.bench.machine import machine, versions
+    from knnmt.bench.machine import device_named, machine, versions
     from knnmt.bench.settings import BenchSettings, Sweep
 
     named = tuple(name.strip() for name in (systems or "").split(",") if name.strip())
@@ -90,31 +93,190 @@ def bench(
     _check(named, input, synthetic)
     if output is not None:
         terminal.require_writable(output, input)
-    found: dict[str, Any] = {}
     if threads is not None:
         torch.set_num_threads(threads)
+    rows: dict[str, Any]
     with terminal.stages() as progress:
         if synthetic is not None:
-            place = torch.device(
-                "cuda" if device == "auto" and torch.cuda.is_available() else device.replace("auto", "cpu")
-            )
-            found["growth"] = _grow(_sizes(synthetic), width, cluster_size, settings, place, scratch, progress)
+            place = device_named(device)
+            rows = {"growth": _grow(synthetic, width, cluster_size, settings, place, scratch, progress)}
         else:
             texts = terminal.read_lines(input) if input is not None else []
             loaded = load_model(model, langs, device, dtype, threads)
             place = loaded.device
-            found |= _time(loaded, store, texts, settings, sweeps, memory, progress)
-    found = {
-        "machine": machine(place),
-        "versions": versions(),
-        "settings": settings.model_dump(by_alias=True)
-        | {"sweeps": sweep or [], "model": model, "store": str(store) if store is not None else None},
-    } | {kind: [asdict(row) for row in rows] for kind, rows in found.items()}
-    written = json.dumps(found, indent=1, ensure_ascii=False)
+            rows = _time(loaded, store, texts, settings, sweeps, memory, progress)
+    given = {"sweeps": sweep or [], "model": model, "store": str(store) if store is not None else None}
+    content = {
+        "machine": machine(place), "versions": versions(), "settings": settings.model_dump(by_alias=True) | given,
+    } | {kind: [asdict(row) for row in some] for kind, some in rows.items()}  # fmt: skip
+    written = json.dumps(content, indent=1, ensure_ascii=False)
     if output is not None:
         with terminal.writing(output, input) as out:
             out.write(written + "\n")
     if as_json:
         typer.echo(written)
-        return
-    _show(found)
+    else:
+        _show(rows, settings)
+
+
+def _check(systems: tuple[str, ...], input: Path | None, synthetic: str | None) -> None:
+    """Refuse what cannot be meant before anything heavy begins."""
+    from knnmt.retrieval.systems import require_system
+
+    for name in systems:
+        if name != "base":
+            require_system(name)
+    if (input is None) == (synthetic is None):
+        raise UsageError("name a file with text to translate, or sizes of synthetic stores (--synthetic), and not both")
+
+
+def _time(
+    model: "Model",
+    store: Path | None,
+    texts: list[str],
+    settings: "BenchSettings",
+    sweeps: "list[Sweep]",
+    memory: int | None,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Rows of times, or of the largest batches."""
+    from knnmt.bench.room import largest_batches
+    from knnmt.bench.speed import measure
+    from knnmt.datastore.store import Datastore
+
+    opened = Datastore.open(store) if store is not None else None
+    if memory is not None:
+        return {"room": largest_batches(model, opened, texts, settings, memory << 20, progress)}
+    speed, skipped = [], []
+    points: list[Sweep | None] = [*sweeps] or [None]
+    for sweep in points:
+        some, left_out = measure(model, opened, texts, settings, sweep, progress)
+        speed += some
+        skipped += left_out
+    return {"speed": speed, "skipped": skipped}
+
+
+def _grow(
+    sizes: str,
+    width: int,
+    cluster_size: int | None,
+    settings: "BenchSettings",
+    device: "torch.device",
+    scratch: Path | None,
+    progress: Progress,
+) -> "list[Growth]":
+    """Make a store of each size, time it, and remove it."""
+    from knnmt.bench.growth import grown
+    from knnmt.bench.speed import served
+    from knnmt.bench.synthetic import Shape, make
+
+    shapes = [Shape(tokens, width=width, cluster_size=cluster_size) for tokens in _tokens(sizes)]
+    rows = []
+    for shape in shapes:
+        with tempfile.TemporaryDirectory(prefix="knnmt-bench-", dir=scratch) as folder:
+            store = make(shape, Path(folder) / "store")
+            for system in settings.systems or served(store):
+                if system in served(store):
+                    rows.append(grown(shape, store, system, settings.k, settings.c, device))
+        if progress is not None:
+            progress("synthetic", 1, len(shapes))
+    return rows
+
+
+def _tokens(sizes: str) -> list[int]:
+    """The numbers of `1e5,1000000`."""
+    try:
+        return sorted({int(float(size)) for size in sizes.split(",") if size.strip()})
+    except (ValueError, OverflowError):
+        raise UsageError(f"--synthetic {sizes!r}: give numbers of tokens, such as 1e5,1e6") from None
+
+
+# ------------------------------------------------------------------------------------------------------ for people
+
+
+def _show(rows: dict[str, Any], settings: "BenchSettings") -> None:
+    """Tables of what was measured, ratios first."""
+    if "speed" in rows:
+        _show_speed(rows["speed"], settings)
+    for skipped in rows.get("skipped", ()):
+        terminal.note(f"{skipped.system} {skipped.what} left out: {skipped.why}".replace("  ", " "))
+    if "room" in rows:
+        numbers = ("texts", "peak", "texts/s", "twice as many")
+        table = terminal.table("system", *numbers, numbers=numbers)
+        for row in rows["room"]:
+            last = terminal.size(row.next_peak) if row.next_peak is not None else ""
+            speed = f"{row.per_second:.1f}" if row.per_second else ""
+            table.add_row(row.system, str(row.batch_size), terminal.size(row.peak or 0), speed, last)
+        terminal.show(table)
+        typer.echo("the largest batch of the longest texts, doubled while its peak beyond the model fits")
+    if "growth" in rows:
+        _show_growth(rows["growth"])
+
+
+def _show_speed(rows: "list[Speed]", settings: "BenchSettings") -> None:
+    from knnmt.bench.clock import STAGES
+
+    varied = [
+        name
+        for name in ("k", "c", "beam", "batch_size", "length", "entries")
+        if len({getattr(row, name) for row in rows} - {None}) > 1
+    ]
+    heads = [name.replace("_", " ") for name in varied]
+    numbers = (*heads, "times base", "95% interval", "segments/s", "seconds", "quartiles", "peak")
+    table = terminal.table("system", *numbers, numbers=numbers)
+    for row in rows:
+        values = [getattr(row, name) for name in varied]
+        held = row.peak.device if row.peak.device is not None else row.peak.held
+        table.add_row(
+            row.system, *("" if value is None else f"{value:,.4g}" for value in values),
+            f"{row.ratio.mean:.3f}" if row.ratio is not None else "1",
+            f"{row.ratio.low:.3f} to {row.ratio.high:.3f}" if row.ratio is not None else "",
+            f"{row.per_second:.1f}", f"{row.seconds.median:.2f}", f"{row.seconds.low:.2f} to {row.seconds.high:.2f}",
+            "" if held is None else terminal.size(held),
+        )  # fmt: skip
+    terminal.show(table)
+    stages = [stage for stage in STAGES if any(stage in row.split for row in rows)]
+    table = terminal.table("ms a segment", *heads, *stages, numbers=(*heads, *stages))
+    for row in rows:
+        if row.split:
+            values = [getattr(row, name) for name in varied]
+            spent = (f"{1000 * row.split.get(stage, 0.0) / row.segments:.2f}" for stage in stages)
+            table.add_row(row.system, *("" if value is None else f"{value:,.4g}" for value in values), *spent)
+    terminal.show(table)
+    first = rows[0]
+    typer.echo(
+        f"{first.segments} segments, beam {settings.beam}, batches of {settings.batch_size}, λ={settings.weight:g}, "
+        f"{settings.pairs} rounds of all systems in turn; the interval is that of the mean of their ratios"
+    )
+    if settings.pairs < ENOUGH:
+        terminal.note(f"{settings.pairs} rounds are few for an interval: give {ENOUGH} or more (--pairs)")
+    for row in rows:
+        if row.k is not None and row.same < row.segments:
+            terminal.note(f"{row.system} translates {row.segments - row.same} segments otherwise, in other steps")
+
+
+def _show_growth(rows: "list[Growth]") -> None:
+    from knnmt.bench.growth import BATCH, BEAMS, LENGTH, STEPS, in_words
+
+    numbers = (
+        "tokens", "clusters", "opening", "select", "prepare", "lookup", "batch", "on disk", "opened", "held", "working",
+    )  # fmt: skip
+    table = terminal.table("system", *numbers, numbers=numbers)
+    for row in rows:
+        times = (row.select.median, row.prepare.median, row.lookup.median, row.batch)
+        used = (memory.device if memory.device is not None else memory.held for memory in (row.memory, row.working))
+        table.add_row(
+            row.system, f"{row.tokens:,}", f"{row.clusters:,}", f"{row.opening:.2f} s",
+            *(f"{1000 * seconds:.2f} ms" for seconds in times),
+            *(terminal.size(count) for count in (row.disk, row.opened)),
+            *("" if count is None else terminal.size(count) for count in used),
+        )  # fmt: skip
+    terminal.show(table)
+    typer.echo(
+        f"{BATCH} sentences of {LENGTH} tokens, {BEAMS} beams; batch: select, prepare and {STEPS} lookups; "
+        "held: peak of opening and the first batch; working: of further batches"
+    )
+    for system in dict.fromkeys(row.system for row in rows):
+        some = [row for row in rows if row.system == system]
+        if len(some) > 1:
+            typer.echo(in_words(some))

@@ -1,7 +1,8 @@
 """What `knnmt bench --output` wrote, as far as it can be drawn."""
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,19 +43,35 @@ class Bench:
         return cls(path.stem, speed, growth, machine if isinstance(machine, dict) else {})
 
     @property
-    def axis(self) -> str | None:
-        """What was swept: the one thing that a system was timed at several values of."""
-        several = {axis: _most_values(self.speed, axis) for axis in AXES}
-        axis = max(several, key=lambda name: several[name], default=None)
-        return axis if axis is not None and several[axis] > 1 else None
+    def axes(self) -> list[str]:
+        """What was swept: each thing that a system was timed at several values of."""
+        return [axis for axis in AXES if len({row[axis] for row in self.along(axis) if row["ratio"] is not None}) > 1]
+
+    def along(self, axis: str) -> list[dict[str, Any]]:
+        """The rows along an axis: those that are at the usual value of everything else."""
+        usual = {other: _usual(row.get(other) for row in self.speed) for other in AXES if other != axis}
+        return [
+            row
+            for row in self.speed
+            if row.get(axis) is not None and all(row.get(other) in (None, usual[other]) for other in usual)
+        ]
+
+    def usual(self) -> list[dict[str, Any]]:
+        """The rows at the usual value of everything, one a system."""
+        usual = {axis: _usual(row.get(axis) for row in self.speed) for axis in AXES}
+        rows = [row for row in self.speed if all(row.get(axis) in (None, usual[axis]) for axis in AXES)]
+        return list({row["system"]: row for row in reversed(rows)}.values())[::-1]
+
+
+def _usual(values: Iterable[Any]) -> Any:
+    """The value that is there most often; of those, the one in the middle."""
+    counts = Counter(value for value in values if value is not None)
+    most = max(counts.values(), default=0)
+    often = sorted(value for value, count in counts.items() if count == most)
+    return often[len(often) // 2] if often else None
 
 
 def _rows(content: object) -> Iterator[dict[str, Any]]:
     """All rows, in whatever lists of the file they stand."""
     lists = [content, *(content.values() if isinstance(content, dict) else [])]
     return (row for some in lists if isinstance(some, list) for row in some if isinstance(row, dict))
-
-
-def _most_values(rows: list[dict[str, Any]], axis: str) -> int:
-    systems = {row["system"] for row in rows if row["ratio"] is not None}
-    return max((len({row.get(axis) for row in rows if row["system"] == system}) for system in systems), default=0)

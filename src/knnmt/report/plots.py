@@ -56,13 +56,12 @@ def of_results(results: Results) -> Iterator[Plot]:
 
 
 def of_benches(benches: Sequence[Bench]) -> Iterator[Plot]:
-    """The pictures of benchmarks: a sweep each, growth, and the stages of one that is no sweep, or of the first."""
+    """The pictures of benchmarks: sweeps, growth, and the stages of one that is no sweep, or of the first."""
     for bench in benches:
-        axis = bench.axis
-        if axis is not None:
+        for axis in bench.axes:
             again = " The paper's figure." if axis == "k" else ""
             yield Plot(
-                f"speed-{axis}",
+                f"speed-{axis.replace('_', '-')}",
                 f"Time against {AXES[axis]}",
                 f"Time of a system as a multiple of base MT's in the same run, with its 95% interval. Lower is better; "
                 f"the dashed line is base MT.{again}",
@@ -79,8 +78,7 @@ def of_benches(benches: Sequence[Bench]) -> Iterator[Plot]:
             )
     timed = [bench for bench in benches if bench.speed]
     if timed:
-        bench = next((one for one in timed if one.axis is None), timed[0])
-        stacks = _stages(bench)
+        stacks = _stages(next((one for one in timed if not one.axes), timed[0]))
         if stacks:
             yield Plot(
                 "stages",
@@ -94,10 +92,10 @@ def of_benches(benches: Sequence[Bench]) -> Iterator[Plot]:
 
 
 def look(system: str, name: str, theme: Theme) -> dict[str, Any]:
-    """The colour and the marker of a system; hollow where it goes by another name."""
-    place = ORDER.index(system) if system in ORDER else len(ORDER)
+    """The colour and the marker of a system; hollow where it goes by another name, or is none of ours."""
+    place = ORDER.index(system) if system in ORDER else len(ORDER) + sum(name.encode())  # some other, always the same
     colour = theme.series[place % len(theme.series)]
-    filled = name == system
+    filled = name == system and system in ORDER
     return {
         "color": colour, "marker": MARKERS[place % len(MARKERS)], "markeredgecolor": colour,
         "markerfacecolor": colour if filled else "none", "linestyle": "-" if filled else "--",
@@ -191,7 +189,7 @@ def _sweep(bench: Bench, axis: str, theme: Theme) -> "Figure":
 
     figure = Figure(figsize=(8.6, 4.4))
     axes = figure.subplots()
-    rows = [row for row in bench.speed if row["ratio"] is not None and row.get(axis) is not None]
+    rows = [row for row in bench.along(axis) if row["ratio"] is not None]
     for system in dict.fromkeys(row["system"] for row in rows):
         mine = sorted((row for row in rows if row["system"] == system), key=lambda row: float(row[axis]))
         low, mean, high = ([row["ratio"][part] for row in mine] for part in ("low", "mean", "high"))
@@ -240,16 +238,12 @@ def _growth(bench: Bench, theme: Theme) -> "Figure":
 
 
 def _stages(bench: Bench) -> Stacks:
-    """Milliseconds a segment by system and stage; of a sweep, at the middle of its values."""
-    axis = bench.axis
-    stacks: Stacks = {}
-    for system in dict.fromkeys(row["system"] for row in bench.speed):
-        mine = [row for row in bench.speed if row["system"] == system and row["split"]]
-        if mine:
-            ordered = sorted(mine, key=lambda row: float(row.get(axis) or 0)) if axis is not None else mine
-            row = ordered[len(ordered) // 2]
-            stacks[system] = {stage: 1000 * spent / row["segments"] for stage, spent in row["split"].items()}
-    return stacks
+    """Milliseconds a segment by system and stage."""
+    return {
+        row["system"]: {stage: 1000 * spent / row["segments"] for stage, spent in row["split"].items()}
+        for row in bench.usual()
+        if row["split"]
+    }
 
 
 def _log_axis(axes: "Axes", values: Sequence[float], which: str = "x") -> None:

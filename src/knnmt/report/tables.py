@@ -254,14 +254,13 @@ def _metric(one: SystemResults, name: str) -> Metric:
 
 def speed(bench: Bench) -> Rows:
     """Times of systems beside base MT."""
-    axis = bench.axis
-    heads = ["system", *([AXES[axis]] if axis is not None else []), "time, × base", "95%", "segments/s"]
-    rows: Rows = [heads]
+    axes = [axis for axis in AXES if len({row.get(axis) for row in bench.speed} - {None}) > 1]
+    rows: Rows = [["system", *(axis.replace("_", " ") for axis in axes), "time, × base", "95%", "segments/s"]]
     for row in bench.speed:
-        at = [_number(row.get(axis))] if axis is not None else []
         found = row["ratio"]
         ratio = [f"{found['mean']:.3f}", f"{found['low']:.3f} to {found['high']:.3f}"] if found else ["1", ""]
-        rows.append([row["system"], *at, *ratio, f"{row['segments'] / row['seconds']['median']:.1f}"])
+        speed = f"{row['segments'] / row['seconds']['median']:.1f}"
+        rows.append([row["system"], *(_number(row.get(axis)) for axis in axes), *ratio, speed])
     return rows
 
 
