@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -262,6 +264,36 @@ def test_quantized_keys_count_as_they_are_kept(data: Path, written: Path, tmp_pa
     files = format.read_manifest(tmp_path / "new" / "one" / "store").parts[0].files
     kept = ("target_ids", "target_codes", "target_codebooks", "target_norms")
     assert found.systems["knn"].bytes == sum(files[f"{name}.npy"].size for name in kept)
+
+
+BARE = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in "typer rich lxml numba matplotlib faiss polib py3langid sacremoses".split():
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Missing())
+from pathlib import Path
+import torch
+from knnmt.reproduce import Config, reproduce
+torch.set_num_threads(1)
+found = reproduce(Config.load(Path(sys.argv[1])), Path(sys.argv[2]), Path(sys.argv[3]), device="cpu", jobs=1)
+assert found.domains[0].built.dropped == {}
+"""
+
+
+def test_torch_and_little_else_is_enough_where_links_are_given(data: Path, written: Path, tmp_path: Path) -> None:
+    count = len((data / "one" / "train.tsv").read_text(encoding="utf-8").splitlines())
+    (tmp_path / "links").write_text("0-0\n" * count)
+    first = CONFIG[: CONFIG.rindex("[[domains]]")].replace(
+        'train = "one', f'alignments = "{tmp_path}/links"\ntrain = "one'
+    )
+    (tmp_path / "bare.toml").write_text(first.format(model=Config.load(written).model), encoding="utf-8")
+    arguments = [str(path) for path in (tmp_path / "bare.toml", data, tmp_path / "out")]
+    subprocess.run([sys.executable, "-c", BARE, *arguments], check=True, timeout=120)
+    assert list(Results.load(tmp_path / "out").domains[0].systems) == ["base", *RUNS]
 
 
 def test_missing_texts_are_refused_before_any_work(data: Path, written: Path, tmp_path: Path) -> None:

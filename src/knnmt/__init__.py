@@ -1,16 +1,38 @@
 """Machine translation that adapts to your own translations at once, without training.
 
->>> from knnmt import Translator
->>> Translator("mini-de-en").translate(["Guten Morgen!"])[0].text
+>>> from knnmt import Datastore, Translator
+>>> store = Datastore.build("train.tmx", langs="de-en", out="store")
+>>> Translator("mini-de-en", store).translate(["Guten Morgen!"])[0].text
 """
 
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from knnmt.datastore.settings import BuildSettings
+    from knnmt.datastore.store import Datastore
+    from knnmt.retrieval.settings import RetrievalSettings
     from knnmt.translate import TranslateSettings, Translation, Translator
 
-__all__ = ["TranslateSettings", "Translation", "Translator", "__version__"]
+__all__ = [
+    "BuildSettings",
+    "Datastore",
+    "RetrievalSettings",
+    "TranslateSettings",
+    "Translation",
+    "Translator",
+    "__version__",
+]
+
+_HOMES = {
+    "BuildSettings": "datastore.settings",
+    "Datastore": "datastore.store",
+    "RetrievalSettings": "retrieval.settings",
+    "TranslateSettings": "translate",
+    "Translation": "translate",
+    "Translator": "translate",
+}
 
 try:
     __version__ = version("knnmt")
@@ -19,9 +41,7 @@ except PackageNotFoundError:  # run from a source tree that was never installed
 
 
 def __getattr__(name: str) -> Any:
-    """Import torch only when a translator is asked for: `knnmt --help` answers at once."""
-    if name in ("TranslateSettings", "Translation", "Translator"):
-        from knnmt import translate
-
-        return getattr(translate, name)
+    """Import a name's module, and torch with it, only when the name is asked for: `knnmt --help` answers at once."""
+    if name in _HOMES:
+        return getattr(import_module(f"knnmt.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'knnmt' has no attribute {name!r}")
