@@ -268,13 +268,14 @@ def test_quantized_keys_count_as_they_are_kept(data: Path, written: Path, tmp_pa
 
 BARE = """
 import sys
+from importlib.machinery import PathFinder
 
-class Missing:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in "typer rich lxml numba matplotlib faiss polib py3langid sacremoses".split():
-            raise ImportError(name)
+there, missing = PathFinder.find_spec, "typer rich numba matplotlib faiss polib py3langid sacremoses".split()
 
-sys.meta_path.insert(0, Missing())
+def find_spec(name, path=None, target=None):
+    return None if name.partition(".")[0] in missing else there(name, path, target)
+
+PathFinder.find_spec = find_spec
 from pathlib import Path
 import torch
 from knnmt.reproduce import Config, reproduce
@@ -383,9 +384,8 @@ def test_the_commands(done: tuple[Path, Results], data: Path, written: Path, tmp
     assert f"{knn:.1f} ({knn - base:+.1f})" in shown
     assert (out / "report" / "report.html").exists()
     assert json.loads(fine(knnmt("reproduce", written, *options, "--no-report", "--json")))["title"] == "Tiny"
-    told = json.loads(fine(knnmt("report", out, out / "results.json", "--out", tmp_path / "both", "--json")))
-    assert "report.html" in told["files"]
-    assert "quality-speed-2.png" in told["files"]
+    told = json.loads(fine(knnmt("report", out, "--out", tmp_path / "again", "--json")))
+    assert {"report.html", "tables.md", "quality-speed.png"} <= set(told["files"])
     refused(knnmt("reproduce", tmp_path / "none.toml", *options), 2, "none.toml", "No such file")
     refused(knnmt("reproduce", written, "-d", tmp_path / "none", "-o", out), 2, "none is no folder", "--data")
     refused(knnmt("report", tmp_path, "-o", tmp_path / "x"), 2, "results.json", "knnmt reproduce")

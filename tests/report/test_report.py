@@ -12,9 +12,8 @@ import pytest
 from knnmt.errors import DataError, MissingExtraError, UsageError
 from knnmt.report import Bench, report, tables, theme
 from knnmt.report.plots import ORDER, look
-from knnmt.retrieval.systems import SYSTEMS
 
-from .examples import FIGURES, growth, results, speed
+from .examples import FIGURES, SLOPES, growth, results, speed
 
 BENCHES = [speed("k", [1, 8, 64]), speed("length", [8, 32]), growth()]
 
@@ -49,6 +48,8 @@ def test_every_figure_is_told(made: Path) -> None:
         assert "11.3 (+3.1)*†" in text  # other than base MT and other than kNN-MT
         assert "8.4 (+2.6)†" in text  # not surely other than base MT
         assert "Stands in for Medical." in text
+    assert tables.quality(results())[1] == ["base", "5.8", "11.3", "17.6", "8.1", "10.7"]
+    assert tables.differences(results().domains[0])[0][1:3] == ["BLEU: base", "chrF2: base"]
 
 
 def test_the_page_stands_alone(made: Path) -> None:
@@ -81,8 +82,7 @@ def test_plots_are_pictures_of_both_schemes(made: Path) -> None:
         assert svg.startswith('<svg xmlns="http://www.w3.org/2000/svg" ')
         assert theme.DARK.paper in svg
     text = (made / "speed-k.svg").read_text(encoding="utf-8")
-    assert [system for system in SYSTEMS if f">{system}<" in text] == ["knn", "fast", "fast-clustered", "faster",
-                                                                       "faster-exact"]  # fmt: skip
+    assert [system for system in SLOPES if f">{system}<" in text] == list(SLOPES)
 
 
 def test_what_is_not_there_is_not_drawn(tmp_path: Path) -> None:
@@ -143,6 +143,7 @@ def test_several_sweeps_of_one_file_are_kept_apart() -> None:
         rows = [row for row in both.along(axis) if row["system"] == "fast"]
         assert {row[axis] for row in rows} >= values
         assert len(rows) == len({row[axis] for row in rows}) <= len(values) + 1  # the other's usual point is one too
+    assert [row["system"] for row in both.usual()] == ["base", *SLOPES]
     (fast,) = (row for row in both.usual() if row["system"] == "fast")
     assert (fast["k"], fast["length"]) == (16, 24.6)
 

@@ -215,7 +215,8 @@ def interleaved(
     """Time runners on texts, the first of them being what the others are compared with.
 
     Each batch is translated by all of them before the next is, in an order that moves on every time. Before that, all
-    run once to warm up, which also counts steps; after it, once more to see where the time goes.
+    run once to warm up, which also counts steps, and once anew on the longest batch, to see what memory that takes;
+    after it, once more to see where the time goes.
     """
     point, device = runners[0].variant.settings, model.device
     lengths = {text: len(ids) for text, ids in zip(texts, model.tokenizer.encode_source(list(texts)), strict=True)}
@@ -229,11 +230,6 @@ def interleaved(
 
     peaks, counts, outputs, splits = [], [], [], []
     for runner in runners:
-        with peak(device) as memory:
-            runner.anew()(batches[0])
-        peaks.append(memory)
-        advance()
-    for runner in runners:
         found: list[str] = []
         with steps() as counted:
             for batch in batches:
@@ -241,6 +237,11 @@ def interleaved(
                 advance()
         outputs.append(found)
         counts.append(len(counted))
+    for runner in runners:
+        with peak(device) as memory:
+            runner.anew()(batches[0])
+        peaks.append(memory)
+        advance()
     seconds = [[0.0] * point.pairs for _ in runners]
     for turn in range(point.pairs):
         for number, batch in enumerate(batches):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Settings = TypeVar("Settings")
 
 
-ORDER = ("demo", "build", "translate", "explain", "tune", "evaluate", "inspect", "verify", "stats", "align")
+ORDER = ("demo", "build", "translate", "explain", "tune", "evaluate", "inspect", "verify", "stats", "align", "bench")
 
 
 class Commands(TyperGroup):

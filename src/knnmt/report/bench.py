@@ -59,8 +59,11 @@ class Bench:
     def usual(self) -> list[dict[str, Any]]:
         """The rows at the usual value of everything, one a system."""
         usual = {axis: _usual(row.get(axis) for row in self.speed) for axis in AXES}
-        rows = [row for row in self.speed if all(row.get(axis) in (None, usual[axis]) for axis in AXES)]
-        return list({row["system"]: row for row in reversed(rows)}.values())[::-1]
+        first: dict[str, dict[str, Any]] = {}
+        for row in self.speed:
+            if all(row.get(axis) in (None, usual[axis]) for axis in AXES):
+                first.setdefault(row["system"], row)
+        return list(first.values())
 
 
 def _usual(values: Iterable[Any]) -> Any:

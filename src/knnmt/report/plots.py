@@ -111,7 +111,7 @@ def _domains(
     count = len(results.domains)
     columns = 1 if count == 1 else 2
     lines = -(-count // columns)
-    figure = Figure(figsize=(8.6 if columns == 2 else 6.0, 3.0 * lines + 0.9))
+    figure = Figure(figsize=(8.6, 3.0 * lines + 0.9))
     grid = figure.subplots(lines, columns, squeeze=False).ravel()
     shown: dict[str, Any] = {}
     for axes, domain in zip(grid, results.domains, strict=False):
@@ -123,7 +123,7 @@ def _domains(
         axes.remove()
     for axes in grid[max(0, count - columns) : count]:
         axes.set_xlabel(label)
-    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=4, handletextpad=0.5)
+    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=5, handletextpad=0.5)
     return figure
 
 
@@ -213,7 +213,7 @@ def _sweep(bench: Bench, axis: str, theme: Theme) -> "Figure":
         axes.set_ylim(bottom=0, top=1.08 * max(most, 1.1))
     axes.set_xlabel(AXES[axis])
     axes.set_ylabel("time, times base MT")
-    figure.legend(loc="outside lower center", ncols=6, handletextpad=0.5)
+    figure.legend(loc="outside lower center", ncols=4, handletextpad=0.5)
     return figure
 
 

@@ -82,7 +82,7 @@ def quality(results: Results) -> Rows:
                 continue
             found, base = (_metric(domain.systems[which], "BLEU") for which in (name, BASE))
             pairs.append((found.value, base.value))
-            cells.append(_gain(found.value, base.value, name) + _marks(found))
+            cells.append(_gain(found.value, base.value, name) + ("" if name == BASE else _marks(found)))
         if several:
             whole = len(pairs) == len(results.domains)
             mine, theirs = (fmean(values) for values in zip(*pairs, strict=True)) if whole else (0.0, 0.0)
@@ -112,7 +112,7 @@ def _signature(results: Results) -> str:
         (key for one in results.domains[0].systems.values() for key in one.metrics[0].p if key != BASE), None
     )
     other = f"; † from {against}" if against is not None else ""
-    return f"* differs from base MT{other}, p < {ALPHA}, paired bootstrap. {metric.metric}: `{metric.signature}`"
+    return f"Marked * differs from base MT{other}, p < {ALPHA}, paired bootstrap. {metric.metric}: `{metric.signature}`"
 
 
 def _of_domain(domain: DomainResults) -> Iterator[Table]:
@@ -139,6 +139,7 @@ def scores(domain: DomainResults) -> Rows:
 def differences(domain: DomainResults) -> Rows:
     """The p-values of every metric; nothing where there is nothing to compare."""
     against = list(dict.fromkeys(key for one in domain.systems.values() for found in one.metrics for key in found.p))
+    against.sort(key=lambda name: name != BASE)
     metrics = [found.metric for found in domain.systems[BASE].metrics]
     rows: Rows = [["system", *(f"{metric}: {other}" for other in against for metric in metrics)]]
     for name, one in domain.systems.items():
