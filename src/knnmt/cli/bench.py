@@ -222,7 +222,7 @@ def _show_speed(rows: "list[Speed]", settings: "BenchSettings") -> None:
         if len({getattr(row, name) for row in rows} - {None}) > 1
     ]
     heads = [name.replace("_", " ") for name in varied]
-    numbers = (*heads, "times base", "95% interval", "segments/s", "seconds", "quartiles", "peak")
+    numbers = (*heads, "times base", "95% interval", "segments/s", "seconds", "peak")
     table = terminal.table("system", *numbers, numbers=numbers)
     for row in rows:
         values = [getattr(row, name) for name in varied]
@@ -231,7 +231,7 @@ def _show_speed(rows: "list[Speed]", settings: "BenchSettings") -> None:
             row.system, *("" if value is None else f"{value:,.4g}" for value in values),
             f"{row.ratio.mean:.3f}" if row.ratio is not None else "1",
             f"{row.ratio.low:.3f} to {row.ratio.high:.3f}" if row.ratio is not None else "",
-            f"{row.per_second:.1f}", f"{row.seconds.median:.2f}", f"{row.seconds.low:.2f} to {row.seconds.high:.2f}",
+            f"{row.per_second:.1f}", f"{row.seconds.median:.2f}",
             "" if held is None else terminal.size(held),
         )  # fmt: skip
     terminal.show(table)
