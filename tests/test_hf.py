@@ -30,7 +30,7 @@ from knnmt.retrieval.systems import SYSTEMS, Retriever
 
 from .conftest import tiny_model, tiny_tokenizer
 from .datastore.examples import ENGLISH, parallel_text
-from .oracle import systems
+from .oracle import prototypes, systems
 
 FAMILIES = ["marian", "fsmt", "m2m_100", "nllb", "bart", "mbart"]
 TEXTS = [
@@ -218,7 +218,8 @@ class Oracle:
         if self.chosen.system == "knn":
             found = systems.knn(self.arrays, state, self.settings)
         else:
-            system = getattr(systems, self.chosen.system.replace("-", "_"))
+            home = prototypes if self.chosen.system == "proto" else systems
+            system = getattr(home, self.chosen.system.replace("-", "_"))
             found = system(self.arrays, *sentence, state, self.settings)
         return systems.mixed(made.logits[0, -1].softmax(dim=-1).numpy(), found, self.settings)
 

@@ -22,6 +22,7 @@ from knnmt.errors import KnnmtError, StoreError
 from knnmt.retrieval.tensors import Tensors
 
 from ..oracle import datastore as oracle
+from ..oracle import prototypes
 from .examples import written
 
 VOCABULARY, WIDTH = 5, 4
@@ -35,6 +36,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plain = oracle.build(segments, oracle.random_clusters(rng, segments), VOCABULARY, 7)
     assert len(plain["link_entries"]) > 20
     assert len(plain["cluster_source"]) > 5
+    plain |= prototypes.gathered(plain, 2)
     folder = tmp_path_factory.mktemp("sound") / "store"
     written(plain, folder, vocabulary=VOCABULARY, k_max=7, pq=True)
 
@@ -274,8 +276,8 @@ def test_a_store_of_several_parts_is_refused(store: Path) -> None:
 
 
 SIZES = (
-    "bytes", "segments", "entries", "tokens", "links", "clusters", "ranked", "coarse", "width", "subspaces", "subwidth",
-    "source_vocabulary", "target_vocabulary",
+    "bytes", "segments", "entries", "tokens", "links", "clusters", "ranked", "coarse", "prototypes",
+    "members", "width", "subspaces", "subwidth", "source_vocabulary", "target_vocabulary",
 )  # fmt: skip
 
 
