@@ -30,8 +30,7 @@ def mapped(path: Path, dtype: str, shape: tuple[int, ...], mode: Any) -> NDArray
 
 def read(path: Path) -> NDArray[Any]:
     """Map an array that this program wrote a moment ago, to be read only."""
-    shape = np.load(path, mmap_mode="r", allow_pickle=False).shape
-    return np.load(path, mmap_mode=None if 0 in shape else "r", allow_pickle=False)  # type: ignore[no-any-return]
+    return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
 
 
 def write(path: Path, array: NDArray[Any]) -> None:

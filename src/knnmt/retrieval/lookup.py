@@ -188,25 +188,27 @@ class Prototypes(Exact):
         self.entries = tensors["proto_entries"][there, 0].long().masked_fill_(numbers < 0, -1)
         self.tokens = tensors["proto_tokens"][there].long()
         self.log_counts = tensors["proto_counts"][there].float().log()
+        # added to a distance, it ranks as the score does and keeps it from being negative: T·(most log count - its own)
+        behind = self.log_counts.amax(dim=1, keepdim=True) - self.log_counts
+        self.handicaps = settings.temperature_of(tensors.scale) * behind
 
     def find(self, states: Tensor) -> Found:
         """The best of the sentence's prototypes."""
-        temperature = self.settings.temperature_of(self.tensors.scale)
-        most = self.log_counts.amax(dim=1, keepdim=True)
         distances = self.tensors.distance(self.table.distances(states).clamp_min_(0.0))
-        # smallest first: d + T·(the most log count - its own), which is not negative
-        distances[:, :, : self.table.count] += (temperature * (most - self.log_counts))[:, None]
-        shifted, places = least(distances, min(self.settings.k or self.table.count, self.table.count))
-        columns = self.entries, self.tokens, self.log_counts
-        entries, tokens, log_counts = (c[:, None].expand(-1, places.size(1), -1).gather(2, places) for c in columns)
-        distances = shifted - temperature * (most[:, None] - log_counts)
+        distances[:, :, : self.table.count] += self.handicaps[:, None]
+        ranked, places = least(distances, min(self.settings.k or self.table.count, self.table.count))
+        columns = self.entries, self.tokens, self.log_counts, self.handicaps
+        entries, tokens, log_counts, handicaps = (
+            column[:, None].expand(-1, places.size(1), -1).gather(2, places) for column in columns
+        )
+        distances = ranked - handicaps
         entries = entries.masked_fill(distances == FAR, -1)
         return Found(entries, tokens, distances, distances.amin(dim=-1), log_counts)
 
     def keep(self, rows: Tensor) -> None:
         """Only these sentences are still searched."""
         super().keep(rows)
-        self.log_counts = self.log_counts[rows]
+        self.log_counts, self.handicaps = self.log_counts[rows], self.handicaps[rows]
 
 
 class ClusterExact(Exact):
