@@ -1,4 +1,4 @@
-"""Teach a store segments one at a time: does the next translation of each come out as it was taught, and do others stay?
+"""Teach a store segments one at a time: does the next translation of each come out as taught, and do others stay?
 
     python benchmarks/teach.py STORE dev.de dev.en --segments 200 --system auto --compact
 
