@@ -99,8 +99,16 @@ class Retriever:
 
     def look(self, ids: Tensor, mask: Tensor, states: Tensor) -> "SentenceLookup":
         """What sentences may see. ids, mask: (B, S); states: (B, S, d), of the encoder."""
-        chosen = self.system.select(self.tensors, select.Source(ids, mask, states), self.settings)
-        return SentenceLookup(self, self.system.lookup(self.tensors, chosen, self.settings))
+        self.tensors.refresh()
+        source = select.Source(ids, mask, states)
+        found = self._in(self.system, self.tensors, source)
+        if self.tensors.taught is not None:
+            taught = self._in(SYSTEMS["knn" if self.settings.system == "knn" else "fast"], self.tensors.taught, source)
+            found = lookup.Together(found, taught, self.tensors, self.settings)
+        return SentenceLookup(self, found)
+
+    def _in(self, system: System, tensors: Tensors, source: select.Source) -> lookup.Lookup:
+        return system.lookup(tensors, system.select(tensors, source, self.settings), self.settings)
 
 
 class SentenceLookup:
