@@ -30,7 +30,7 @@ from knnmt.server.fields import explained
 from knnmt.server.jobs import Jobs
 from knnmt.server.metrics import Metrics
 from knnmt.server.settings import ServerSettings
-from knnmt.server.shell import Shell
+from knnmt.server.shell import FAILED, Shell
 from knnmt.server.state import Server, Serving
 from knnmt.server.worker import UnavailableError, Worker, log_failure
 from knnmt.translate import Translator
@@ -177,11 +177,7 @@ def _answer_errors(app: FastAPI) -> None:
         if isinstance(error, StoreError) and "another process" in str(error):
             return Answer({"error": "another process is writing the store: try again later"}, 503, {"Retry-After": "2"})
         log_failure(_log, error)
-        return Answer({"error": "the server could not do this; its log says where"}, 500)
-
-    @app.exception_handler(Exception)
-    async def broken(_: Request, error: Exception) -> Answer:
-        return Answer({"error": "the server could not do this; its log says where"}, 500)
+        return Answer({"error": FAILED}, 500)
 
 
 def _described(app: FastAPI) -> dict[str, Any]:

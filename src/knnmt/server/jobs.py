@@ -136,7 +136,7 @@ class Jobs:
             faults += 1
 
         try:
-            total = sum(1 for _ in read(path, self._languages, fault))
+            total = sum(1 for _ in read(path, self._languages, bad=fault))
         except (DataError, UsageError) as error:
             raise HTTPException(400, named(str(error), path)) from None
         if not total:
@@ -173,7 +173,7 @@ class Jobs:
             job.fault("unreadable", error)
 
         settings = CleanSettings() if job.clean else CleanSettings(check_language=False, max_ratio=None)
-        found = clean(seen(read(job.path, self._languages, fault)), self._languages, settings, report=job.cleaned)
+        found = clean(seen(read(job.path, self._languages, bad=fault)), self._languages, settings, report=job.cleaned)
         while chunk := list(itertools.islice(found, CHUNK)):
             yield chunk
 

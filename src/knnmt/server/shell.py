@@ -8,12 +8,15 @@ import logging
 import time
 
 from fastapi import HTTPException
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from knnmt.server.metrics import Metrics
 from knnmt.server.settings import ServerSettings
+from knnmt.server.worker import log_failure
 
-_log = logging.getLogger("knnmt.server.access")
+_log, _faults = logging.getLogger("knnmt.server.access"), logging.getLogger(__name__)
+FAILED = "the server could not do this; its log says where"
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -40,7 +43,7 @@ class Shell:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun, status = time.perf_counter(), 500
+        begun, status = time.perf_counter(), 0
 
         async def sending(message: Message) -> None:
             nonlocal status
@@ -52,6 +55,10 @@ class Shell:
 
         try:
             await self._app(scope, self._limited(scope, receive), sending)
+        except Exception as error:  # caught here, since whoever logs it further out logs its message too
+            log_failure(_faults, error)
+            if not status:
+                await JSONResponse({"error": FAILED}, 500)(scope, receive, sending)
         finally:
             seconds = time.perf_counter() - begun
             route, method = _route(scope), scope["method"] if scope["method"] in METHODS else "other"
