@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from knnmt.corpus import Segment
-from knnmt.errors import DataError, UsageError
+from knnmt.errors import DataError, StoreError, UsageError
 from knnmt.evidence import Neighbour, TokenEvidence
-from knnmt.translate import Translation, Translator, TranslateSettings
+from knnmt.translate import TranslateSettings, Translation, Translator
 
 LONGEST = 100  # words of a segment that can be taught
 
@@ -30,6 +30,9 @@ class Store:
 
     def recent(self, count: int) -> list[Segment]:
         return list(self.held.values())[::-1][:count]
+
+    def aligner(self) -> Any:
+        raise StoreError("there is no aligner")
 
     def find(self, id: str) -> Segment | None:
         return self.held.get(id)

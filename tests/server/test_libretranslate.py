@@ -122,9 +122,7 @@ def test_what_is_suggested_is_known_to_the_next_translation(client: TestClient, 
 
 
 @pytest.mark.parametrize("change", [{"q": ""}, {"s": ""}, {"s": None}, {"source": "fr"}, {"target": "de"}, {"s": " "}])
-def test_a_suggestion_that_is_none_is_refused(
-    client: TestClient, standin: StandIn, change: dict[str, object]
-) -> None:
+def test_a_suggestion_that_is_none_is_refused(client: TestClient, standin: StandIn, change: dict[str, object]) -> None:
     answer = client.post("/suggest", json={"q": "ja", "s": "yes", **ASKED} | change)
     assert answer.status_code == 400
     assert set(answer.json()) == {"error"}
@@ -151,3 +149,19 @@ def test_health_and_settings(client: TestClient) -> None:
         "suggestions": True,
         "supportedFilesFormat": [],
     }
+
+
+def test_tags_of_html_stay_around_their_words(client: TestClient) -> None:
+    body = {"q": "<p>Das ist <b>ein Haus</b>.</p><p>Ja &amp; nein</p>", "format": "html", **ASKED}
+    assert client.post("/translate", json=body).json() == {
+        "translatedText": "<p>Das' ist' <b>ein' Haus.</b>'</p><p>Ja' &amp;' nein'</p>"
+    }
+
+
+def test_html_comes_in_lists_and_with_alternatives(client: TestClient, standin: StandIn) -> None:
+    body = {"q": ["<b>eins</b>", "", "<i>zwei</i> <br>"], "format": "html", "alternatives": 1, **ASKED}
+    answer = client.post("/translate", json=body).json()
+    assert answer["translatedText"] == ["<b>eins'</b>", "", "<i>zwei'</i> <br>"]
+    assert [len(each) for each in answer["alternatives"]] == [1, 0, 1]
+    assert answer["alternatives"][0][0] == "<b>eins' (2)</b>"
+    assert len(standin.batches) == 1

@@ -23,7 +23,18 @@ OUTSIDE = b'<!DOCTYPE tmx [<!ENTITY x SYSTEM "file:///etc/passwd">]><tmx><body><
 def broken_tmx() -> Iterator[bytes]:
     """Cut short anywhere, with bytes changed to what no XML holds, and quite other files."""
     rng = random.Random(7)
-    yield from (b"", b"   ", b"<tmx>", b"<tmx/>", b"<html></html>", b"{}", b"\x00", b"\xff\xfe\x00", b"PK\x03\x04", BOMB)
+    yield from (
+        b"",
+        b"   ",
+        b"<tmx>",
+        b"<tmx/>",
+        b"<html></html>",
+        b"{}",
+        b"\x00",
+        b"\xff\xfe\x00",
+        b"PK\x03\x04",
+        BOMB,
+    )
     yield OUTSIDE
     yield SOUND.replace(b'"de"', b'"fr"')
     yield SOUND.replace(b"</tmx>", b"</tmx><tmx>")
@@ -32,7 +43,9 @@ def broken_tmx() -> Iterator[bytes]:
     yield from (SOUND[: rng.randrange(len(SOUND) - 10)] for _ in range(45))
     for _ in range(45):
         place = rng.randrange(len(SOUND))
-        yield SOUND[:place] + rng.choice((b"\x00", b"\xff", b"<", b"&", b"\x01", b"]]><")) + b"\xff" + SOUND[place + 1 :]
+        yield (
+            SOUND[:place] + rng.choice((b"\x00", b"\xff", b"<", b"&", b"\x01", b"]]><")) + b"\xff" + SOUND[place + 1 :]
+        )
 
 
 def broken_json() -> Iterator[bytes]:
@@ -51,7 +64,9 @@ def broken_json() -> Iterator[bytes]:
 def broken_forms() -> Iterator[tuple[dict[str, str], bytes]]:
     rng = random.Random(9)
     part = b'--x\r\nContent-Disposition: form-data; name="q"\r\n\r\nja\r\n--x--\r\n'
-    yield from ((FORM, body) for body in (b"", b"&&&", b"q", b"q=%ff%fe", b"=ja", b"q=ja", b"q=\xff&source=de&target=en"))
+    yield from (
+        (FORM, body) for body in (b"", b"&&&", b"q", b"q=%ff%fe", b"=ja", b"q=ja", b"q=\xff&source=de&target=en")
+    )
     yield FORM, b"&".join(b"f%d=1" % n for n in range(5000))
     yield from ((PARTS, body) for body in (b"", b"--x", b"--y\r\n", b"--x--", b"\x00" * 50, part, part[:-6], part * 50))
     yield from ((PARTS, part[: rng.randrange(len(part))]) for _ in range(20))
@@ -84,7 +99,9 @@ def refused(client: TestClient, path: str, body: bytes, headers: dict[str, str])
 def test_broken_tmx_changes_nothing(remembering: TestClient) -> None:
     for body in broken_tmx():
         refused(remembering, "/v1/memory/import", body, {"content-type": "application/xml"})
-        parts = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.tmx"\r\n\r\n' + body + b"\r\n--x--\r\n"
+        parts = (
+            b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.tmx"\r\n\r\n' + body + b"\r\n--x--\r\n"
+        )
         refused(remembering, "/v1/memory/import", parts, PARTS)
 
 

@@ -27,7 +27,9 @@ def test_neither_text_nor_keys_nor_addresses_reach_logs_and_counters(
     client.post("/detect", json=asked)
     client.post("/v1/translate", json={"q": SECRET, "evidence": True}, headers={"Authorization": f"Bearer {key}"})
     client.get("/v1/memory", params={"q": SECRET, "api_key": key})
-    client.put(f"/v1/memory/{SECRET}", json={"source": SECRET, "target": "x"}, headers={"Authorization": f"Bearer {key}"})
+    client.put(
+        f"/v1/memory/{SECRET}", json={"source": SECRET, "target": "x"}, headers={"Authorization": f"Bearer {key}"}
+    )
     client.get(f"/{SECRET}")
     client.get(f"/page/{SECRET}")
     client.request(SECRET.upper(), "/translate")

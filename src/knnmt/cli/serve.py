@@ -1,6 +1,8 @@
 """The command that serves: serve."""
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +25,17 @@ from knnmt.cli.app import (
     retrieval_settings,
 )
 from knnmt.errors import MissingExtraError, UsageError
+
+
+@contextlib.contextmanager
+def _extra() -> Iterator[None]:
+    """Import what only servers need."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("knnmt"):
+            raise
+        raise MissingExtraError(f"serving needs {error.name}: pip install 'knnmt[server]'") from None
 
 
 @app.command()
@@ -59,17 +72,9 @@ def serve(
     """Serve translations by HTTP, as LibreTranslate does, with a page. Ends by SIGTERM or Ctrl-C, work in hand done."""
     import logging
 
-    try:
+    with _extra():
         from knnmt.server.access import add_key
-        from knnmt.server.app import create_app, listening, run
-        from knnmt.server.detection import languages_of
         from knnmt.server.settings import ServerSettings
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("knnmt"):
-            raise
-        raise MissingExtraError(f"serving needs {error.name}: pip install 'knnmt[server]'") from None
-    from knnmt.translate import Translator
-
     settings = checked(
         ServerSettings, host=host, port=port, keys=keys, rate_limit=rate_limit, teach=not read_only,
         cors=tuple(cors or ()), beam=beam, max_characters=max_characters, max_segments=max_segments,
@@ -81,6 +86,11 @@ def serve(
         key = add_key(keys, new_key)
         typer.echo(json.dumps({"name": new_key, "key": key}) if as_json else key)
         return
+    with _extra():
+        from knnmt.server.app import create_app, listening, run
+        from knnmt.server.detection import languages_of
+    from knnmt.translate import Translator
+
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("knnmt").setLevel(logging.WARNING if quiet else logging.INFO)
     loaded = load_model(model, langs, device, dtype, threads)
