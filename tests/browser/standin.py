@@ -19,8 +19,8 @@ POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 WORDS = {
-    "das": "the", "haus": "house", "ist": "is", "groß": "big", "klicken": "click", "sie": "", "auf": "on", "speichern": "save",
-    "die": "the", "datei": "file", "wird": "is", "geöffnet": "opened",
+    "das": "the", "haus": "house", "ist": "is", "groß": "big", "klicken": "click", "sie": "", "auf": "on",
+    "speichern": "save", "die": "the", "datei": "file", "wird": "is", "geöffnet": "opened",
 }  # fmt: skip
 
 
