@@ -4,12 +4,13 @@ export const languages = { source: "", target: "" }; // codes, for the lang of w
 
 export const $ = (id) => document.getElementById(id);
 
+// An element with attributes, listeners (onclick, …) and children; what is null is left out.
 export function make(name, options = {}, ...children) {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(options)) {
     if (key === "class") node.className = value;
     else if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
-    else if (value !== null && value !== undefined && value !== false) node.setAttribute(key, value === true ? "" : value);
+    else node.setAttribute(key, value);
   }
   node.append(...children.filter((child) => child !== null && child !== undefined));
   return node;

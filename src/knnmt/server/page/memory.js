@@ -68,12 +68,16 @@ async function load(offset) {
   else $("list").replaceChildren(...items);
   shown = offset + items.length;
   show($("more"), found.more);
-  $("list-title").textContent = sought ? (shown ? "Found" : `Nothing with “${sought}”`) : shown ? "Taught most recently" : "Nothing was taught yet";
+  if (sought) $("list-title").textContent = shown ? "Found" : `Nothing with “${sought}”`;
+  else $("list-title").textContent = shown ? "Taught most recently" : "Nothing was taught yet";
 }
 
 function item(segment) {
-  const remove = make("button", { type: "button", class: "plain remove", "aria-label": `Remove “${segment.source}”` }, "Remove");
-  const row = make("li", {}, make("div", {}, make("p", { class: "target", lang: languages.target }, segment.target), make("p", { class: "source quiet", lang: languages.source }, segment.source)), learns ? remove : null);
+  const options = { type: "button", class: "plain remove", "aria-label": `Remove “${segment.source}”` };
+  const remove = make("button", options, "Remove");
+  const target = make("p", { class: "target", lang: languages.target }, segment.target);
+  const source = make("p", { class: "source quiet", lang: languages.source }, segment.source);
+  const row = make("li", {}, make("div", {}, target, source), learns ? remove : null);
   remove.addEventListener("click", async () => {
     remove.disabled = true;
     try {
@@ -85,9 +89,8 @@ function item(segment) {
         return;
       }
     }
-    const next = row.nextElementSibling || row.previousElementSibling;
     await refresh();
-    ($("list").querySelector("button") && next ? $("list").querySelector("button") : $("sought")).focus();
+    ($("list").querySelector("button") || $("sought")).focus();
     changed("removed");
   });
   return row;
@@ -146,7 +149,8 @@ async function take(file) {
     while (job.state === "waiting" || job.state === "running") {
       bar.max = job.total || 1;
       bar.value = job.done;
-      say(job.state === "waiting" ? `${file.name} waits for its turn…` : `Importing ${file.name}: ${job.done.toLocaleString("en")} of ${counted(job.total, "segment")}`);
+      const reached = `${job.done.toLocaleString("en")} of ${counted(job.total, "segment")}`;
+      say(job.state === "waiting" ? `${file.name} waits for its turn…` : `Importing ${file.name}: ${reached}`);
       await new Promise((wake) => setTimeout(wake, POLL));
       job = await ask(`v1/jobs/${encodeURIComponent(job.id)}`);
     }
@@ -163,9 +167,10 @@ async function take(file) {
 function report(file, job) {
   const { added, dropped, faults } = job.report;
   const reasons = Object.entries(dropped).map(([reason, count]) => `${count.toLocaleString("en")} ${reason}`);
-  const words = `${counted(added, "segment")} added from ${file.name}${reasons.length ? `; left out: ${reasons.join(", ")}` : ""}.`;
+  const left = reasons.length ? `; left out: ${reasons.join(", ")}` : "";
+  const words = `${counted(added, "segment")} added from ${file.name}${left}.`;
   if (job.state === "done") say(words);
-  else fail(`The import ${job.state === "failed" ? "failed" : "was stopped"}${job.error ? `: ${job.error}` : ""}. ${words}`);
+  else fail(`The import ${job.state}${job.error ? `: ${job.error}` : ""}. ${words}`);
   show($("import-faults"), faults.length > 0);
   $("import-faults").querySelector("summary").textContent = counted(faults.length, "fault");
   $("import-faults").querySelector("ul").replaceChildren(...faults.map((fault) => make("li", {}, fault)));

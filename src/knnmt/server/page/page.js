@@ -4,7 +4,7 @@ import { ask, ServerError, useKey } from "./api.js";
 import { $, counted, languages, make, percent, show } from "./dom.js";
 import * as memory from "./memory.js";
 import { explain, shade } from "./why.js";
-import { changes, toWords } from "./words.js";
+import { changes, LETTERS, toWords } from "./words.js";
 
 const PAUSE = 300; // milliseconds without a key before a translation is asked for
 const SLOW = 250; // milliseconds after which it is said that one is under way
@@ -50,7 +50,9 @@ function configure(about, systems) {
   Object.assign(languages, { source: source.code, target: target.code });
   $("source").lang = source.code;
   $("words").lang = $("edit").lang = target.code;
-  $("system").replaceChildren(...systems.systems.map((name) => make("option", { value: name, selected: name === systems.default }, named(name))));
+  const options = systems.systems.map((name) => make("option", { value: name }, NAMES[name] || name));
+  $("system").replaceChildren(...options);
+  $("system").value = systems.default;
   $("system").disabled = systems.systems.length < 2;
   state.preset = systems.lambda;
   state.preferred = systems.default;
@@ -59,8 +61,13 @@ function configure(about, systems) {
   show($("legend"), state.settings.store);
 }
 
-const NAMES = { base: "base: the model alone", knn: "knn: exact kNN-MT", fast: "fast: Fast kNN-MT", faster: "faster: Faster kNN-MT", proto: "proto: prototypes" };
-const named = (name) => NAMES[name] || name;
+const NAMES = {
+  base: "base: the model alone",
+  knn: "knn: exact kNN-MT",
+  fast: "fast: Fast kNN-MT",
+  faster: "faster: Faster kNN-MT",
+  proto: "proto: prototypes",
+};
 
 function weigh() {
   const alone = $("system").value === "base";
@@ -88,12 +95,13 @@ async function translate({ compare = "" } = {}) {
   clearTimeout(timer);
   clearTimeout(retry);
   pending?.abort();
-  if ($("editor").hidden === false && compare !== "taught") return;
+  if (!$("editor").hidden || !$("system").value) return; // being corrected, or not set up yet
   const lines = $("source").value.split("\n").map((line) => line.trim());
   while (lines.length && !lines.at(-1)) lines.pop();
   const texts = lines.filter(Boolean);
   if (!texts.length) {
     pending = null;
+    $("target-pane").removeAttribute("aria-busy");
     render([], []);
     say("");
     return;
@@ -159,8 +167,8 @@ function render(lines, translations, before = null) {
 }
 
 function button(word, number) {
-  const known = word.memory !== null;
-  word.node = make("button", { type: "button", class: `word s${known ? shade(word.memory) : 0}`, tabindex: "-1", "aria-pressed": "false", onclick: () => choose(number) }, word.text);
+  const options = { type: "button", class: `word s${shade(word.memory)}`, tabindex: "-1", "aria-pressed": "false" };
+  word.node = make("button", { ...options, onclick: () => choose(number) }, word.text);
   label(word);
   return word.node;
 }
@@ -188,18 +196,25 @@ function walk(event) {
   const here = state.words.findIndex((word) => word.node === event.target);
   if (here < 0 || event.ctrlKey || event.altKey || event.metaKey) return;
   const last = state.words.length - 1;
-  const steps = { ArrowRight: here + 1, ArrowDown: below(here, 1), ArrowLeft: here - 1, ArrowUp: below(here, -1), Home: 0, End: last };
+  const steps = {
+    ArrowRight: () => here + 1,
+    ArrowLeft: () => here - 1,
+    ArrowDown: () => nearest(here, 1),
+    ArrowUp: () => nearest(here, -1),
+    Home: () => 0,
+    End: () => last,
+  };
   if (event.key === "Escape") choose(-1);
-  if (!(event.key in steps)) return;
+  if (!Object.hasOwn(steps, event.key)) return;
   event.preventDefault();
-  const next = Math.max(0, Math.min(last, steps[event.key]));
+  const next = Math.max(0, Math.min(last, steps[event.key]()));
   rove(next);
   state.words[next].node.focus();
   if (state.chosen >= 0) choose(next); // the panel is open: it follows
 }
 
 // The word in the next line of the screen that is nearest across; the same word where there is none.
-function below(here, direction) {
+function nearest(here, direction) {
   const box = state.words[here].node.getBoundingClientRect();
   const middle = box.left + box.width / 2;
   let best = here;
@@ -240,10 +255,13 @@ async function teach() {
   const written = $("edit").value.replace(/\n+$/, "").split("\n").map((line) => line.trim());
   const had = state.text.split("\n");
   if (written.length !== state.lines.length) {
-    note(`The text has ${counted(state.lines.length, "line")}, this has ${counted(written.length, "line")}: they must match, line for line.`, "error");
+    const [text, here] = [state.lines, written].map((lines) => counted(lines.length, "line"));
+    note(`The text has ${text}, this has ${here}: they must match, line for line.`, "error");
     return;
   }
-  const lessons = state.lines.map((line, n) => [line, written[n], had[n]]).filter(([line, now, old]) => line && now && (now !== old || state.lines.length === 1));
+  const single = state.lines.length === 1; // teaching it as it is makes it surer
+  const pairs = state.lines.map((line, n) => [line, written[n], had[n]]);
+  const lessons = pairs.filter(([line, now, before]) => line && now && (now !== before || single));
   if (!lessons.length) {
     note("Nothing was changed, so there is nothing to learn.", "error");
     return;
@@ -264,8 +282,9 @@ async function teach() {
 }
 
 function after(why) {
-  const count = state.words.filter((word) => word.changed).length;
-  const marked = count ? `${counted(count, "word")} changed, marked by a line below.` : "The translation stays as it was.";
+  const count = state.words.filter((word) => word.changed && LETTERS.test(word.text)).length;
+  const same = "The translation stays as it was.";
+  const marked = count ? `${counted(count, "word")} changed, marked by a line below.` : same;
   if (why !== "taught") {
     note(`${why === "removed" ? "Forgotten." : "Imported."} ${marked}`);
   } else if ($("system").value === "base") {
@@ -367,6 +386,11 @@ function listen() {
     translate();
   });
   $("words").addEventListener("keydown", walk);
+  $("why-close").addEventListener("click", () => {
+    const word = state.words[state.chosen];
+    choose(-1);
+    word?.node.focus();
+  });
   $("correct").addEventListener("click", () => edit(true));
   $("cancel").addEventListener("click", () => edit(false));
   $("teach").addEventListener("click", teach);
@@ -380,10 +404,11 @@ function listen() {
   });
   $("copy").addEventListener("click", async () => {
     try {
-      await navigator.clipboard.writeText(state.text);
+      await navigator.clipboard.writeText(state.text); // browsers have it for safe origins only
       say("Copied.");
     } catch {
-      say("The browser does not allow this page to copy.", "error");
+      getSelection().selectAllChildren($("words"));
+      say(document.execCommand("copy") ? "Copied." : "Selected: copy it with the keyboard.");
     }
   });
   $("key").addEventListener("submit", (event) => {
@@ -400,4 +425,5 @@ function listen() {
 }
 
 listen();
+explain(null);
 begin();

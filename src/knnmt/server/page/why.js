@@ -1,39 +1,57 @@
 // The panel that tells where a word comes from.
 
-import { $, digits, languages, make, percent } from "./dom.js";
+import { $, counted, digits, languages, make, percent, show } from "./dom.js";
 
 const CONTEXT = 160; // characters of a segment on either side of the token
+const LITTLE = 0.01; // share of p_kNN below which a segment is folded away
 const TAUGHT = ["suggested", "added"]; // origins of what was taught here
+const HINT =
+  "Choose a word of the translation to see what the model thought of it, what the memory said, " +
+  "and the segments behind that.";
 
-export function explain(word, system, focusPiece = 0) {
+export const shade = (share) => Math.min(9, Math.floor(10 * (share ?? 0)));
+
+export function explain(word, system, chosen = 0) {
   const body = $("why-body");
-  $("why-title").textContent = "Why this word";
+  $("why").classList.toggle("open", Boolean(word));
+  show($("why-close"), Boolean(word));
   if (!word) {
-    body.replaceChildren(
-      make("p", { class: "quiet" }, "Choose a word of the translation to see what the model thought of it, what the memory said, and the segments behind that."),
-    );
+    body.replaceChildren(make("p", { class: "quiet" }, HINT));
+    tell("");
     return;
   }
   const heading = make("p", { class: "chosen" }, make("strong", { lang: languages.target }, word.text));
   if (word.memory === null) {
-    const reason = system === "base" ? "The system base is the model alone: it looks nothing up." : "There is no evidence for this word.";
+    const alone = "The system base is the model alone: it looks nothing up.";
+    const reason = system === "base" ? alone : "There is no evidence for this word.";
     body.replaceChildren(heading, make("p", { class: "quiet" }, reason));
+    tell(reason);
     return;
   }
   heading.append(make("span", { class: "quiet" }, ` ${percent(word.memory)} from memory`));
-  const piece = word.pieces[focusPiece];
-  body.replaceChildren(heading, ...(word.pieces.length > 1 ? [choice(word, focusPiece, system)] : []), probabilities(piece), ...segments(piece));
+  const piece = word.pieces[chosen];
+  const parts = word.pieces.length > 1 ? [choice(word, chosen, system)] : [];
+  body.replaceChildren(heading, ...parts, probabilities(piece), ...segments(piece));
+  body.scrollTop = 0;
+  const found = counted(piece.neighbours.length, "segment");
+  tell(`${piece.text.trim()}: model ${digits(piece.p_mt)}, memory ${digits(piece.p_knn)}, ${found} below`);
+}
+
+function tell(words) {
+  $("told").textContent = words;
 }
 
 function choice(word, chosen, system) {
-  const buttons = word.pieces.map((piece, n) =>
-    make("button", { type: "button", class: `piece s${shade(piece.memory)}`, "aria-pressed": String(n === chosen),
-      onclick: () => {
-        explain(word, system, n);
-        $("why-body").querySelectorAll(".piece")[n].focus();
-      } }, piece.text.trim() || "␣"),
-  );
-  return make("div", { class: "pieces", role: "group", "aria-label": "Pieces of the word" }, make("span", { class: "quiet small" }, "Pieces"), ...buttons);
+  const group = { class: "pieces", role: "group", "aria-label": "Pieces of the word" };
+  const buttons = word.pieces.map((piece, n) => {
+    const choose = () => {
+      explain(word, system, n);
+      $("why-body").querySelectorAll(".piece")[n].focus();
+    };
+    const options = { type: "button", class: `piece s${shade(piece.memory)}`, "aria-pressed": String(n === chosen) };
+    return make("button", { ...options, lang: languages.target, onclick: choose }, piece.text.trim() || "␣");
+  });
+  return make("div", group, make("span", { class: "quiet small" }, "Pieces"), ...buttons);
 }
 
 function probabilities(piece) {
@@ -43,17 +61,25 @@ function probabilities(piece) {
     ["Weight", "λ", piece.lambda, "weight"],
     ["Together", "p", piece.p, "both"],
   ];
-  const table = make("table", { class: "bars" }, make("caption", { class: "hidden" }, `Probabilities of ${piece.text.trim()}`));
+  const caption = make("caption", { class: "hidden" }, `Probabilities of ${piece.text.trim()}`);
+  const table = make("table", { class: "bars" }, caption);
   for (const [name, sign, value, kind] of rows) {
-    const bar = make("span", { class: `bar ${kind}` });
-    bar.style.setProperty("--share", value);
-    table.append(
-      make("tr", {}, make("th", { scope: "row" }, name, " ", symbol(sign)), make("td", { class: "track", "aria-hidden": "true" }, bar), make("td", { class: "number" }, digits(value))),
-    );
+    const track = make("td", { class: "track", "aria-hidden": "true" }, bar(kind, value));
+    const number = make("td", { class: "number" }, digits(value));
+    table.append(make("tr", {}, make("th", { scope: "row" }, name, " ", symbol(sign)), track, number));
   }
-  const [p, l, k, m] = [piece.p, piece.lambda, piece.p_knn, piece.p_mt].map(digits);
-  const rest = digits(1 - piece.lambda);
-  return make("div", {}, table, make("p", { class: "formula quiet small" }, symbol("p"), ` = `, symbol("λ"), ` · `, symbol("p_kNN"), ` + (1 − `, symbol("λ"), `) · `, symbol("p_MT"), ` = ${l} · ${k} + ${rest} · ${m} = ${p}`));
+  const [p, weight, rest, knn, mt] = [piece.p, piece.lambda, 1 - piece.lambda, piece.p_knn, piece.p_mt].map(digits);
+  const formula = make("p", { class: "formula quiet small" });
+  formula.append(symbol("p"), " = ", symbol("λ"), " · ", symbol("p_kNN"));
+  formula.append(" + (1 − ", symbol("λ"), ") · ", symbol("p_MT"));
+  formula.append(` = ${weight} · ${knn} + ${rest} · ${mt} = ${p}`);
+  return make("div", {}, table, formula);
+}
+
+function bar(kind, share) {
+  const node = make("span", { class: `bar ${kind}` });
+  node.style.setProperty("--share", share);
+  return node;
 }
 
 function symbol(sign) {
@@ -62,38 +88,50 @@ function symbol(sign) {
 }
 
 function segments(piece) {
-  const own = piece.text.trim();
   if (!piece.neighbours.length) return [make("p", { class: "quiet" }, "The memory has nothing near this place.")];
-  const heaviest = piece.neighbours[0].weight || 1;
-  const list = make("ol", { class: "neighbours" });
-  for (const one of piece.neighbours) {
-    const same = one.token.trim() === own;
-    const target = make("p", { class: "target", lang: languages.target }, head(one.before), mark(one.token, same), tail(one.after));
-    const bar = make("span", { class: "bar memory" });
-    bar.style.setProperty("--share", one.weight / heaviest);
-    const taught = TAUGHT.includes(one.origin) || (one.id || "").startsWith("taught-");
-    const where = [one.origin, one.id].filter((part) => part && !part.startsWith("taught-")).join(" · ");
-    list.append(
-      make("li", { class: same ? "" : "other" },
-        make("div", { class: "share" }, make("span", { class: "track", "aria-hidden": "true" }, bar), make("span", { class: "number small" }, percent(one.weight))),
-        make("div", {}, target, make("p", { class: "source quiet", lang: languages.source }, one.source),
-          make("p", { class: "origin quiet small" }, taught ? make("span", { class: "badge" }, "taught") : null, taught ? "" : where,
-            same ? null : make("span", {}, `${taught || where ? " · " : ""}speaks for another word`))),
-      ),
-    );
+  const title = make("h3", { class: "small quiet" }, "Segments of the memory, by their share of ", symbol("p_kNN"));
+  const heavy = piece.neighbours.filter((one, n) => n === 0 || one.weight >= LITTLE);
+  const light = piece.neighbours.slice(heavy.length);
+  const found = [title, list(heavy, piece)];
+  if (light.length) {
+    const words = `${light.length} more with less than ${percent(LITTLE)} each`;
+    found.push(make("details", {}, make("summary", { class: "quiet small" }, words), list(light, piece)));
   }
-  return [make("h3", { class: "small quiet" }, "Segments of the memory, by their share of ", symbol("p_kNN")), list];
+  return found;
+}
+
+function list(neighbours, piece) {
+  const heaviest = piece.neighbours[0].weight || 1;
+  const items = neighbours.map((one) => {
+    const same = one.token.trim() === piece.text.trim();
+    const track = make("span", { class: "track", "aria-hidden": "true" }, bar("memory", one.weight / heaviest));
+    const share = make("div", { class: "share" }, track, make("span", { class: "number small" }, percent(one.weight)));
+    const target = make("p", { class: "target", lang: languages.target });
+    target.append(head(one.before), mark(one, same), tail(one.after));
+    const source = make("p", { class: "source quiet", lang: languages.source }, one.source);
+    return make("li", {}, share, make("div", {}, target, source, origin(one, same)));
+  });
+  return make("ol", { class: "neighbours" }, ...items);
+}
+
+function origin(one, same) {
+  const line = make("p", { class: "origin quiet small" });
+  const taught = TAUGHT.includes(one.origin) || (one.id || "").startsWith("taught-");
+  if (taught) line.append(make("span", { class: "badge" }, "taught"));
+  else line.append([one.origin, one.id].filter(Boolean).join(" · "));
+  if (!same) line.append(line.textContent ? " · " : "", "speaks for another word");
+  return line;
 }
 
 const head = (text) => (text.length > CONTEXT ? `…${text.slice(-CONTEXT).replace(/^\S*/, "")}` : text);
 const tail = (text) => (text.length > CONTEXT ? `${text.slice(0, CONTEXT).replace(/\S*$/, "")}…` : text);
 
-function mark(token, same) {
+function mark({ token, after }, same) {
   const text = token.trim();
-  const space = /^\s/.test(token) ? " " : "";
-  const node = make("mark", { class: same ? "same" : "" }, text || "end");
-  if (!text) node.classList.add("end");
+  const space = /^\s/.test(token) && text ? " " : "";
+  // a token without letters is the end of the segment, or a mere space
+  const node = make("mark", {}, text || (after ? "␣" : "end"));
+  node.classList.toggle("same", same);
+  node.classList.toggle("bare", !text);
   return make("span", {}, space, node);
 }
-
-export const shade = (share) => Math.min(9, Math.floor(10 * (share ?? 0)));

@@ -1,6 +1,6 @@
 // From the tokens of a translation to its words, and from two translations to what changed.
 
-const LETTERS = /[\p{L}\p{N}]/u;
+export const LETTERS = /[\p{L}\p{N}]/u;
 
 // A word: { text, space (before it), pieces (its tokens), memory (their mean share) }. A piece that begins with a space
 // begins a word; marks of punctuation at either end of a word stand for themselves.
