@@ -49,6 +49,14 @@ class Page:
         classes = self.word(text).get_attribute("class").split()
         return next(int(name[1:]) for name in classes if name[0] == "s" and name[1:].isdigit())
 
+    @property
+    def focus(self) -> Any:
+        return self.browser.switch_to.active_element
+
+    @property
+    def paper(self) -> str:
+        return str(self.browser.execute_script("return getComputedStyle(document.documentElement).backgroundColor"))
+
     def type(self, text: str) -> None:
         self.one("#source").send_keys(text)
 
@@ -272,31 +280,30 @@ def test_all_can_be_done_without_a_mouse(page: Page) -> None:
     from selenium.webdriver import Keys
 
     page.ask("Das Haus ist groß.", "The house is big.")
-    focus = lambda: page.browser.switch_to.active_element  # noqa: E731
     for _ in range(8):
         page.press(Keys.TAB)
-        if focus().get_attribute("class").startswith("word"):
+        if page.focus.get_attribute("class").startswith("word"):
             break
-    assert focus().text == "The"
+    assert page.focus.text == "The"
     page.press(Keys.ARROW_RIGHT)
-    assert focus().text == "house"
+    assert page.focus.text == "house"
     page.press(Keys.ENTER)
     page.until(lambda: page.one("#why .chosen strong").text == "house")
     page.press(Keys.ARROW_RIGHT)  # the panel follows
     page.until(lambda: page.one("#why .chosen strong").text == "is")
     page.press(Keys.END)
-    assert focus().text == "."
+    assert page.focus.text == "."
     page.press(Keys.HOME)
-    assert focus().text == "The"
+    assert page.focus.text == "The"
     assert [word.get_attribute("tabindex") for word in page.words].count("0") == 1
     page.press(Keys.ESCAPE)
     page.until(lambda: not page.all("#why .chosen"))
     page.press(Keys.TAB, Keys.TAB)
-    assert focus().get_attribute("id") == "correct"
+    assert page.focus.get_attribute("id") == "correct"
     page.press(Keys.ENTER)
-    assert focus().get_attribute("id") == "edit"
+    assert page.focus.get_attribute("id") == "edit"
     page.press(Keys.ESCAPE)
-    assert focus().get_attribute("id") == "correct"
+    assert page.focus.get_attribute("id") == "correct"
     page.press(Keys.ENTER)
     page.press(" Indeed.")
     page.one("#edit").send_keys(Keys.CONTROL, Keys.ENTER)
@@ -309,11 +316,11 @@ def test_arrows_up_and_down_go_from_line_to_line(page: Page) -> None:
     page.ask("Das Haus ist groß.\nDie Datei", "The house is big.\nThe file.")
     page.words[0].click()
     page.press(Keys.ARROW_DOWN)
-    assert page.browser.switch_to.active_element == page.words[5]
+    assert page.focus == page.words[5]
     page.press(Keys.ARROW_DOWN)
-    assert page.browser.switch_to.active_element == page.words[5]
+    assert page.focus == page.words[5]
     page.press(Keys.ARROW_UP)
-    assert page.browser.switch_to.active_element == page.words[0]
+    assert page.focus == page.words[0]
 
 
 def test_what_has_no_words_has_a_name(page: Page) -> None:
@@ -417,19 +424,18 @@ return [...Array(10).keys()].map((n) => {
 
 
 def test_colours_follow_the_system_until_the_user_chooses(page: Page, screen: Callable[[int, str], None]) -> None:
-    paper = lambda: page.browser.execute_script("return getComputedStyle(document.documentElement).backgroundColor")  # noqa: E731
     screen(1280, "light")
-    light = paper()
+    light = page.paper
     screen(1280, "dark")
-    dark = paper()
+    dark = page.paper
     assert light != dark
     page.one("#theme").click()
     assert page.one("#theme").get_attribute("aria-label") == "Colours: light"
-    assert paper() == light
+    assert page.paper == light
     page.browser.refresh()
-    assert paper() == light
+    assert page.paper == light
     page.one("#theme").click()
-    assert paper() == dark
+    assert page.paper == dark
 
 
 def test_the_policy_lets_nothing_else_in(page: Page) -> None:

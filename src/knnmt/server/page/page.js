@@ -183,7 +183,10 @@ function choose(number) {
   state.chosen = number;
   const word = state.words[number];
   word?.node.setAttribute("aria-pressed", "true");
-  if (word) rove(number);
+  if (word) {
+    rove(number);
+    word.node.scrollIntoView({ block: "nearest" }); // on a phone the panel would cover it
+  }
   explain(word, $("system").value);
 }
 
