@@ -19,7 +19,7 @@ Settings = TypeVar("Settings")
 
 
 ORDER = (
-    "demo", "build", "translate", "explain", "serve",
+    "demo", "build", "translate", "explain", "serve", "add", "remove", "compact", "export",
     "tune", "evaluate", "inspect", "verify", "stats", "align", "bench",
 )  # fmt: skip
 

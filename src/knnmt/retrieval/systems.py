@@ -56,12 +56,16 @@ SYSTEMS = {
 AUTO = ("proto", "fast", "faster", "knn")  # what `auto` is: the first of these that the store was built for
 
 
+def serves(store: Datastore, name: str) -> bool:
+    """Whether a store was built for a system; its keys may be quantized."""
+    arrays = SYSTEMS[name].arrays
+    return all(array in store.part or f"{array.removesuffix('keys')}codes" in store.part for array in arrays)
+
+
 def automatic(store: Datastore) -> str:
     """The system that `auto` stands for with a store."""
     for name in AUTO:
-        if all(
-            array in store.part or f"{array.removesuffix('keys')}codes" in store.part for array in SYSTEMS[name].arrays
-        ):
+        if serves(store, name):
             return name
     raise StoreError(f"{store.path} was built for none of {', '.join(AUTO)}: name a system that it has")
 
@@ -99,8 +103,16 @@ class Retriever:
 
     def look(self, ids: Tensor, mask: Tensor, states: Tensor) -> "SentenceLookup":
         """What sentences may see. ids, mask: (B, S); states: (B, S, d), of the encoder."""
-        chosen = self.system.select(self.tensors, select.Source(ids, mask, states), self.settings)
-        return SentenceLookup(self, self.system.lookup(self.tensors, chosen, self.settings))
+        self.tensors.refresh()
+        source = select.Source(ids, mask, states)
+        found = self._in(self.system, self.tensors, source)
+        if self.tensors.taught is not None:
+            taught = self._in(SYSTEMS["knn" if self.settings.system == "knn" else "fast"], self.tensors.taught, source)
+            found = lookup.Together(found, taught, self.tensors, self.settings)
+        return SentenceLookup(self, found)
+
+    def _in(self, system: System, tensors: Tensors, source: select.Source) -> lookup.Lookup:
+        return system.lookup(tensors, system.select(tensors, source, self.settings), self.settings)
 
 
 class SentenceLookup:
