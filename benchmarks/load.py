@@ -79,6 +79,7 @@ def drive(port: int, texts: list[str], clients: int, seconds: float, pid: int) -
 def _client(port: int, texts: list[str], number: int, end: float, load: Load) -> None:
     rng = random.Random(number)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    asked: dict[str, object]
     lesson = time.monotonic() + 1 if number == 0 else float("inf")
     while (now := time.monotonic()) < end:
         if now >= lesson:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -79,13 +79,22 @@ class StandIn:
         token = TokenEvidence(best, 0.9, 0.5, 0.95, 0.8, (near,))
         return Translation(best, -0.5, (1,), others, (token,) if settings.evidence else ())
 
-    def add(self, segments: Sequence[Segment]) -> list[str]:
+    def add(self, segments: Sequence[Segment], *, bad: Callable[[DataError], None] | None = None) -> list[str]:
         self.threads.add(threading.current_thread().name)
+        fit = []
         for segment in segments:
+            fault = None
             if not segment.source.strip() or not segment.target.strip():
-                raise DataError("a segment has an empty side")
-            if len(segment.source.split()) > LONGEST:
-                raise DataError("a segment is too long for the model")
+                fault = DataError("a segment has an empty side")
+            elif len(segment.source.split()) > LONGEST:
+                fault = DataError("a segment is too long for the model")
+            if fault is None:
+                fit.append(segment)
+            elif bad is None:
+                raise fault
+            else:
+                bad(fault)
+        segments = fit
         ids = [segment.id or f"made-{hash((segment.source, segment.target)):x}" for segment in segments]
         for name, each in zip(ids, segments, strict=True):
             self.store.held[name] = Segment(each.source, each.target, each.origin, name)

@@ -58,7 +58,8 @@ Connection: keep-alive
 Content-Length: {length}
 Content-Type: application/json
 """
-    body = r'{"api_key": "", "q": ["Speichern", "Gr\u00fc\u00dfe an %(name)s", "Speichern"], "source": "de", "target": "en"}'
+    texts = r'["Speichern", "Gr\u00fc\u00dfe an %(name)s", "Speichern"]'
+    body = '{"api_key": "", "q": ' + texts + ', "source": "de", "target": "en"}'
     status, answer = http(port, request, body)
     assert status == b"HTTP/1.1 200 OK"
     assert answer == {"translatedText": ["Save", "Grüße' an' %(name)s'", "Save"]}

@@ -16,8 +16,9 @@ SOUND = tmx([Segment(f"Satz {n}", f"Sentence {n}", "", f"u{n}") for n in range(3
 JSON = {"content-type": "application/json"}
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 PARTS = {"content-type": "multipart/form-data; boundary=x"}
+FILE_PART = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.tmx"\r\n\r\n'
 BOMB = b'<?xml version="1.0"?><!DOCTYPE tmx [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;&a;">]><tmx><body>&b;</body></tmx>'
-OUTSIDE = b'<!DOCTYPE tmx [<!ENTITY x SYSTEM "file:///etc/passwd">]><tmx><body><tu><tuv><seg>&x;</seg></tuv></tu></body></tmx>'
+OUTSIDE = b'<!DOCTYPE tmx [<!ENTITY x SYSTEM "file:///etc/passwd">]><tmx><body><tu><tuv>&x;</tuv></tu></body></tmx>'
 
 
 def broken_tmx() -> Iterator[bytes]:
@@ -54,7 +55,8 @@ def broken_json() -> Iterator[bytes]:
     yield from (b"", b"null", b"[]", b"1", b'"text"', b"NaN", b"{", b"[" * 100_000, b'{"q":' * 5000, b"\xff", b"\x00")
     yield from (sound[:size] for size in rng.sample(range(1, len(sound)), 20))
     yield sound.decode().encode("utf-16")[2:] + b"\x00"
-    yield from (json.dumps({"q": value, "source": "de", "target": "en"}).encode() for value in (1, {}, [[]], True, [1]))
+    wrong: tuple[object, ...] = (1, {}, [[]], True, [1])
+    yield from (json.dumps({"q": value, "source": "de", "target": "en"}).encode() for value in wrong)
     yield json.dumps({"q": "\ud800", "s": "\udfff", "source": "de", "target": "en"}).encode()
     for _ in range(20):
         place = rng.randrange(len(sound))

@@ -2,6 +2,7 @@
 
 import io
 import time
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -77,7 +78,7 @@ def test_a_segment_is_added_changed_and_forgotten(client: TestClient, standin: S
     assert client.put(f"/v1/memory/{name}", json={"source": "a", "target": "b"}).status_code == 404
 
 
-@pytest.mark.parametrize("name", ["#17", "a/b", "de/en?x=1&y", "ünïcode id", "100%"])
+@pytest.mark.parametrize("name", ["a/b", "de/en?x=1&y", "ünïcode id", "100%"])
 def test_an_id_may_be_anything(client: TestClient, standin: StandIn, name: str) -> None:
     assert client.post("/v1/memory", json={"source": "a", "target": "b", "id": name}).json() == {"ids": [name]}
     place = f"/v1/memory/{quote(name, safe='')}"
@@ -130,8 +131,13 @@ def test_an_import_tells_what_it_dropped_and_why(client: TestClient, standin: St
 
 def test_translation_goes_on_during_an_import(serve: Serve) -> None:
     standin = StandIn()
-    slow, add = 0.02, standin.add
-    standin.add = lambda segments: (time.sleep(slow), add(segments))[1]  # type: ignore[method-assign]
+    add = standin.add
+
+    def slowly(segments: Sequence[Segment], **more: Any) -> list[str]:
+        time.sleep(0.02)
+        return add(segments, **more)
+
+    standin.add = slowly  # type: ignore[method-assign]
     client = serve(standin)
     content = tmx([Segment(f"Satz {n}", f"Sentence {n}", "") for n in range(2000)])
     answer = client.post("/v1/memory/import", content=content)

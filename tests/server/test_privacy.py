@@ -20,22 +20,21 @@ def test_neither_text_nor_keys_nor_addresses_reach_logs_and_counters(
     caplog.set_level(logging.DEBUG)
     key = add_key(tmp_path / "keys", "client")
     client = serve(keys=tmp_path / "keys")
+    pair, bearer = {"source": SECRET, "target": "x"}, {"Authorization": f"Bearer {key}"}
     asked = {"q": SECRET, "source": "de", "target": "en", "api_key": key}
     client.post("/translate", json=asked)
     client.post("/translate", params=asked)
     client.post("/suggest", data=asked | {"s": SECRET})
     client.post("/detect", json=asked)
-    client.post("/v1/translate", json={"q": SECRET, "evidence": True}, headers={"Authorization": f"Bearer {key}"})
+    client.post("/v1/translate", json={"q": SECRET, "evidence": True}, headers=bearer)
     client.get("/v1/memory", params={"q": SECRET, "api_key": key})
-    client.put(
-        f"/v1/memory/{SECRET}", json={"source": SECRET, "target": "x"}, headers={"Authorization": f"Bearer {key}"}
-    )
+    client.put(f"/v1/memory/{SECRET}", json=pair, headers=bearer)
     client.get(f"/{SECRET}")
     client.get(f"/page/{SECRET}")
     client.request(SECRET.upper(), "/translate")
     client.post("/translate", content=SECRET.encode(), headers={"content-type": "application/json"})
     client.post("/translate", json=asked | {"q": f"explode {SECRET}"})
-    client.post("/v1/memory/import", content=f"<tmx>{SECRET}", headers={"Authorization": f"Bearer {key}"})
+    client.post("/v1/memory/import", content=f"<tmx>{SECRET}", headers=bearer)
     metrics = client.get("/metrics").text
     ours = "".join(f"{each.getMessage()}{each.exc_text or ''}" for each in caplog.records if "httpx" not in each.name)
     for told in (ours, metrics):

@@ -15,7 +15,8 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from knnmt.cli import app
+import knnmt.cli  # noqa: F401  the commands register themselves
+from knnmt.cli.app import app
 from knnmt.errors import UsageError
 from knnmt.server.app import listening
 from knnmt.server.settings import ServerSettings

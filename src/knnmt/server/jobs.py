@@ -178,13 +178,7 @@ class Jobs:
             yield chunk
 
     def _add(self, job: Job, chunk: list[Segment]) -> None:
-        """Add a chunk or, where one of it is unfit, each that is fit."""
-        try:
-            job.added += len(self._worker.patiently(lambda: self._translator.add(chunk)))
-            self._metrics.taught.inc(len(chunk))
-        except DataError as error:
-            if len(chunk) == 1:
-                job.fault("unfit", error)
-                return
-            for segment in chunk:
-                self._add(job, [segment])
+        """Add those of a chunk that are fit."""
+        ids = self._worker.patiently(lambda: self._translator.add(chunk, bad=lambda error: job.fault("unfit", error)))
+        job.added += len(ids)
+        self._metrics.taught.inc(len(ids))

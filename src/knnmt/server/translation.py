@@ -5,10 +5,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, HTTPException, Request
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
-from knnmt.datastore.store import Datastore
 from knnmt.evidence import Neighbour, TokenEvidence
 from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import SYSTEMS
+from knnmt.retrieval.systems import SYSTEMS, serves
 from knnmt.server.state import Server, Serving, admitted, while_connected
 from knnmt.server.worker import How
 from knnmt.translate import Translation
@@ -125,12 +124,6 @@ def systems_of(server: Server) -> list[str]:
     if store is None:
         return ["base"]
     return ["base", *(name for name in SYSTEMS if serves(store, name))]
-
-
-def serves(store: Datastore, name: str) -> bool:
-    """Whether a store was built for a system; keys may be quantized."""
-    arrays = SYSTEMS[name].arrays
-    return all(each in store.part or f"{each.removesuffix('keys')}codes" in store.part for each in arrays)
 
 
 def _shown(found: Translation) -> dict[str, Any]:
