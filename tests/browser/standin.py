@@ -111,7 +111,8 @@ class StandIn:
             "faults": ["upload.tmx:7: no seg"],
         }
         if done < len(pairs):
-            self.add(*pairs[done], "upload.tmx")
+            german, english = pairs[done]
+            self.add(german, english, "upload.tmx")
             job["done"] += 1
         return {"id": name, "state": state, "done": done, "total": len(pairs), "error": None, "report": report}
 
@@ -194,7 +195,7 @@ def serving(standin: StandIn) -> Iterator[str]:
     """Serve on a free port of this machine; gives the address."""
     handler = type("Here", (Handler,), {"standin": standin})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=[0.02], daemon=True)
         thread.start()
         standin.url = f"http://127.0.0.1:{server.server_port}/"
         try:

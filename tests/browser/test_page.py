@@ -90,6 +90,46 @@ def page(browser: Any, standin: StandIn) -> Iterator[Page]:
     assert complaints(browser, "status of 400", "status of 503", "ERR_CONNECTION_REFUSED") == []
 
 
+# ----------------------------------------------------------------------------------------- words and what changed
+
+WORDS = """
+const done = arguments[arguments.length - 1];
+import("/page/words.js").then(({ toWords }) => {
+  const tokens = arguments[0].map(([text, memory]) => ({ text, memory }));
+  done(toWords({ text: "", tokens }).map(({ text, space, pieces, memory }) => [text, space, pieces.length, memory]));
+});
+"""
+CHANGES = """
+const done = arguments[arguments.length - 1];
+import("/page/words.js").then(({ changes }) => done(changes(arguments[0].split(" "), arguments[1].split(" "))));
+"""
+
+
+def test_pieces_become_words_and_punctuation_stands_alone(page: Page) -> None:
+    tokens = [["\u201c", 0], ["Don", 1], ["'", 0], ["t", 0.5], [",", 0], [" go", 0.25], ["", 0], ["Then", 1], ["!", 0]]
+    assert page.browser.execute_async_script(WORDS, tokens) == [
+        ["\u201c", False, 1, 0],
+        ["Don't", False, 3, 0.5],
+        [",", False, 1, 0],
+        ["go", True, 1, 0.25],
+        ["Then", True, 1, 1],  # a long text is translated in parts, and an end stands between them
+        ["!", False, 1, 0],
+    ]
+
+
+def test_what_changed_is_what_the_longest_common_sequence_leaves(page: Page) -> None:
+    for before, after, changed in [
+        ("a b c", "a b c", ""),
+        ("a b c", "a x c", "x"),
+        ("a b c", "b c", ""),
+        ("b c", "a b c d", "a d"),
+        ("a b", "c d", "c d"),
+        ("a b a", "b a a", "a"),
+    ]:
+        marks = page.browser.execute_async_script(CHANGES, before, after)
+        assert [word for word, mark in zip(after.split(), marks, strict=True) if mark] == changed.split()
+
+
 # ----------------------------------------------------------------------------------------------- translating
 
 
