@@ -35,6 +35,9 @@ class StandIn:
         self.asked: list[dict[str, Any]] = []
         self.failing: tuple[int, str] | None = None  # status and message of all answers but the page's
         self.delay = 0.0
+        self.key = ""  # that requests need
+        self.learns = True
+        self.systems = ["base", "fast", "proto"]
         self.jobs: dict[str, dict[str, Any]] = {}
         self.url = ""
 
@@ -162,14 +165,16 @@ class Handler(BaseHTTPRequestHandler):
 
     def route(self, path: str, query: dict[str, list[str]], body: bytes) -> tuple[int, dict[str, Any]]:
         standin = self.standin
+        if standin.key and path.startswith("/v1/") and self.headers["Authorization"] != f"Bearer {standin.key}":
+            return 403, {"error": "an API key is needed: ask whoever runs this server for one"}
         if standin.failing:
             return standin.failing[0], {"error": standin.failing[1]}
         match self.command, path:
             case "GET", "/frontend/settings":
                 languages = {"source": {"code": "de", "name": "German"}, "target": {"code": "en", "name": "English"}}
-                return 200, {"suggestions": True, "language": languages, "charLimit": 5000, "keyRequired": False}
+                return 200, {"suggestions": standin.learns, "language": languages}
             case "GET", "/v1/systems":
-                return 200, {"systems": ["base", "fast", "proto"], "default": "proto", "lambda": 0.8}
+                return 200, {"systems": standin.systems, "default": standin.systems[-1], "lambda": 0.8}
             case "POST", "/v1/translate":
                 return 200, standin.translate(json.loads(body))
             case "POST", "/suggest":

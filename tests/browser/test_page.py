@@ -409,6 +409,44 @@ def test_a_server_that_is_gone_is_said_to_be(browser: Any) -> None:
     browser.get_log("browser")
 
 
+# ------------------------------------------------------------------------------------------- servers that do less
+
+
+def test_a_server_that_wants_a_key_gets_one(page: Page, standin: StandIn) -> None:
+    standin.key = "open sesame"
+    page.browser.refresh()
+    page.until(lambda: page.one("#key").is_displayed())
+    assert "API key is needed" in page.one("#status").text
+    page.one("#key-input").send_keys("open sesame\n")
+    page.until(lambda: not page.one("#key").is_displayed())
+    page.ask("Das Haus ist groß.", "The house is big.")
+    page.browser.execute_script("sessionStorage.clear()")
+    complaints(page.browser)  # of the 403, which a browser logs
+
+
+def test_a_server_that_does_not_learn_offers_no_lessons(page: Page, standin: StandIn) -> None:
+    standin.learns = False
+    standin.add("Haus", "House", "corpus.tmx")
+    page.browser.refresh()
+    page.ask("Das Haus ist groß.", "The house is big.")
+    page.until(lambda: page.all("#list li"))
+    assert not page.all("#list .remove")
+    assert not page.one("#correct").is_displayed()
+    assert not page.one("#import").is_displayed()
+    assert page.one("#copy").is_displayed()
+
+
+def test_a_server_without_a_store_just_translates(page: Page, standin: StandIn) -> None:
+    standin.learns, standin.systems = False, ["base"]
+    page.browser.refresh()
+    page.ask("Das Haus ist groß.", "The house is big.")
+    assert page.one("#memory-size").text == "this server has none"
+    assert not page.one("#system").is_enabled()
+    assert not page.one("#search").is_displayed()
+    page.words[0].click()
+    assert "model alone" in page.one("#why-body").text
+
+
 # --------------------------------------------------------------------------------------------------- how it looks
 
 

@@ -2,6 +2,7 @@
 
 import html
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -265,13 +266,15 @@ def wrapped(tag: str, inside: str) -> str:
 INLINE = st.recursive(
     LEAF, lambda inner: st.builds(wrapped, TAGS, st.lists(inner, max_size=4).map(" ".join)), max_leaves=12
 )
-BLOCKS = st.recursive(
-    st.lists(INLINE, max_size=4).map(" ".join),
-    lambda inner: st.builds(
-        wrapped, st.sampled_from(["div", "section", "h1"]), st.lists(inner, max_size=3).map("".join)
-    ),
-    max_leaves=6,
-)
+
+
+def blocks(between: str) -> st.SearchStrategy[str]:
+    """Blocks in blocks, with this between what is in one."""
+    return st.recursive(
+        st.lists(INLINE, max_size=4).map(" ".join),
+        lambda inner: st.builds(wrapped, st.sampled_from(["div", "h1"]), st.lists(inner, max_size=3).map(between.join)),
+        max_leaves=6,
+    )
 
 
 def shuffled(texts: Sequence[str]) -> list[str]:
@@ -284,7 +287,7 @@ def shuffled(texts: Sequence[str]) -> list[str]:
     return found
 
 
-@given(BLOCKS, st.randoms(use_true_random=False))
+@given(blocks(""), st.randoms(use_true_random=False))
 def test_tags_are_those_that_went_in_and_the_text_is_the_translation(text: str, rng: random.Random) -> None:
     def links(source: str, target: str) -> Links:
         n, m = len(words(source)), len(words(target))
@@ -320,7 +323,7 @@ def texts_of(node: object) -> Iterator[str]:
         yield html.unescape(str(getattr(node, "raw", "")))
 
 
-@given(BLOCKS)
+@given(blocks(" "))  # no tag cuts a word
 def test_nothing_changes_if_the_translation_is_the_text_itself(text: str) -> None:
     once = unchanged(text)
     assert squeezed(once) == squeezed(text)
@@ -345,7 +348,8 @@ def test_whatever_is_put_in_what_comes_out_is_whole_and_keeps_every_tag(text: st
     tree = parse(out)
     assert starts(tree) == starts(parse(text))
     assert "".join(whole(tree)) == out  # each element has its own end tag, none was made up
-    Reader(out.replace("\x00", ""))
+    if not re.search(r"<(title|script|style|[!?]|/([^a-z]|$))|\x00", text, re.IGNORECASE):
+        Reader(out)  # of the others each version of Python has its own view
 
 
 def starts(node: object) -> Counter[str]:
