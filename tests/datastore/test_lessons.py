@@ -241,7 +241,9 @@ def test_what_happens_during_compaction_is_not_lost(store: Datastore, model: Mod
         nonlocal done
         if stage == "cluster" and not done:
             done = True
-            other.add([Segment("der Baum", "the big tree", "", "changed"), Segment("klein", "small", "", "late")], model)
+            other.add(
+                [Segment("der Baum", "the big tree", "", "changed"), Segment("klein", "small", "", "late")], model
+            )
             other.remove(["gone", "#0", "lesson-1"])
 
     expected_after = None

@@ -328,6 +328,8 @@ class Datastore:
             if name.endswith(".npy"):
                 part[name.removesuffix(".npy")]
             yield name
+        if self._journal.end:  # every record was checked when it was read
+            yield self._journal.path.name
         strangers = {path.name for path in part.folder.iterdir()} - set(part.files)
         if strangers:
             raise StoreError(f"{part.folder} holds what is not part of the store: {', '.join(sorted(strangers))}")

@@ -21,7 +21,9 @@ from knnmt.retrieval.tensors import Keys, Tensors
 
 COMPARED = 1 << 26  # pairs of states and keys that an exact search of the whole store compares at a time
 BLOCKS = 1 << 14, 1 << 20  # keys that it does that with, at least and at most
-TAUGHT = 8.0  # entries of a corpus that one of a lesson counts as
+TAUGHT = 32.0  # entries of a corpus that one of a lesson counts as
+MUCH_NEARER = 0.5  # times the distance of the nearest entry of the part
+SAME = 0.1  # of T: keys that are no farther apart are the same but for rounding
 
 
 class Found(NamedTuple):
@@ -246,8 +248,8 @@ class ClusterExact(Exact):
 class Together:
     """The k best of what is found in a store's part and among its lessons, whose entries are all compared.
 
-    A lesson speaks as loud as `TAUGHT` entries of the corpus would: who teaches a translation wants to see it, also
-    where the corpus has another one of the same text.
+    A lesson is heard where it is much nearer than all in the part, and then as loud as `TAUGHT` of the loudest of that:
+    who teaches a translation wants to see it, also where the corpus has another one of the same text, and nowhere else.
     """
 
     def __init__(self, stored: Lookup, taught: Lookup, tensors: Tensors, settings: RetrievalSettings) -> None:
@@ -257,14 +259,22 @@ class Together:
         """The best of both."""
         stored, taught = self.stored.find(states), self.taught.find(states)
         assert self.tensors.taught is not None
-        numbers = torch.where(taught.entries >= 0, self.tensors.taught.entries[taught.entries], -1)
-        taught = taught._replace(entries=numbers, log_counts=taught.log_counts + math.log(TAUGHT))
+        temperature = self.settings.temperature_of(self.tensors.scale)
+        near = (MUCH_NEARER * stored.nearest + SAME * temperature)[:, :, None]
+        heard = (taught.distances <= near) & (taught.entries >= 0)
+        loudest = stored.log_counts.expand_as(stored.distances).amax(dim=2, keepdim=True)
+        taught = taught._replace(
+            entries=torch.where(heard, self.tensors.taught.entries[taught.entries], -1),
+            distances=taught.distances.masked_fill(~heard, FAR),
+            log_counts=loudest + math.log(TAUGHT),
+        )
         columns = [torch.cat(pair, dim=2) for pair in zip(stored.columns(), taught.columns(), strict=True)]
-        scores = columns[3] - columns[2] / self.settings.temperature_of(self.tensors.scale)
+        scores = columns[3] - columns[2] / temperature
         # a stable sort: which of equals is left out must not depend on the batch
         best = scores.sort(dim=2, descending=True, stable=True).indices[:, :, : self.settings.k]
         entries, tokens, distances, log_counts = (column.gather(2, best) for column in columns)
-        return Found(entries, tokens, distances, torch.minimum(stored.nearest, taught.nearest), log_counts)
+        nearest = torch.minimum(stored.nearest, taught.distances.amin(dim=2))
+        return Found(entries, tokens, distances, nearest, log_counts)
 
     def neighbours(self, states: Tensor) -> Neighbours:
         """Their distribution."""
