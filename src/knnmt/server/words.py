@@ -42,7 +42,7 @@ class WordAligner:
 
     def __init__(self, translator: Translator) -> None:
         self._model = translator.model
-        self._store = translator.retriever.store if translator.retriever is not None else None
+        self._store = translator.store
 
     @cached_property
     def _aligner(self) -> Aligner | None:
