@@ -27,7 +27,6 @@ T = TypeVar("T")
 
 PATIENCE = 5  # times `gather`: how long a batch waits at most, as long as requests keep joining it
 CHARACTERS = 4  # of a token, about
-REFRESH = 1.0  # seconds between looks at what other processes wrote
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,6 @@ class Worker:
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
         self._pace = 0.0  # seconds a token when batches are large, as measured lately
-        self._refreshed = 0.0
 
     def start(self) -> None:
         """Begin to work."""
@@ -275,10 +273,7 @@ class Worker:
             _fail(job.future, error)
 
     def _refresh(self) -> None:
-        now = time.monotonic()
-        if self._translator.store is None or now - self._refreshed < REFRESH:
-            return
-        self._refreshed = now
+        """Take up what other processes wrote."""
         try:
             self._translator.refresh()
         except KnnmtError as error:  # what is loaded still serves
