@@ -201,6 +201,7 @@ def main() -> None:
         load = drive(port, texts, given.clients, given.seconds, pid)
         batches = metric(port, "knnmt_batch_segments_count")
         filled = metric(port, "knnmt_batch_segments_sum") / max(1, batches)
+        busy = metric(port, "knnmt_model_seconds_total") / given.seconds
     served = load.segments / given.seconds
     report = {
         "clients": given.clients,
@@ -211,6 +212,7 @@ def main() -> None:
         "translate_segments_per_second": round(alone, 2),
         "throughput": round(served / alone, 3),
         "segments_per_batch": round(filled, 1),
+        "model_busy": round(busy, 3),
         "taught": load.taught,
         "seconds_p50_p95_p99": [round(load.percentile(share), 3) for share in (0.5, 0.95, 0.99)],
         "resident_mib_start_half_end": [round(load.resident[at], 1) for at in (0, len(load.resident) // 2, -1)],

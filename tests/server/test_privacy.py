@@ -1,6 +1,7 @@
 """What a server tells of its clients to logs and counters: nothing."""
 
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,19 @@ def test_what_a_browser_may_do_is_told_with_every_answer(client: TestClient, sta
         assert "unsafe" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
         assert "uvicorn" not in headers.get("server", "")
+
+
+def test_the_page_and_all_that_it_needs_come_from_here(client: TestClient) -> None:
+    page = client.get("/")
+    assert page.status_code == 200
+    assert page.headers["content-type"].startswith("text/html")
+    needed = re.findall(r'(?:src|href)="([^"#]+)"', page.text)
+    assert any(path.endswith(".js") for path in needed)
+    for path in needed:
+        assert client.get(path).status_code == 200, path
+    assert not re.search(r"<script(?![^>]* src=)|<style|\son\w+=|\sstyle=|javascript:", page.text)
+    for outside in ("/page/../app.py", "/page/%2e%2e/app.py", "/page//etc/passwd"):
+        assert client.get(outside).status_code == 404
 
 
 def test_the_interface_can_be_read_without_scripts(client: TestClient) -> None:

@@ -180,6 +180,40 @@ def test_a_full_queue_takes_nothing_more() -> None:
     asyncio.run(story())
 
 
+def test_more_than_can_be_done_in_time_is_not_taken_on() -> None:
+    """A request that would only be answered 504 is told at once to come back later."""
+
+    async def story() -> None:
+        standin = StandIn(pause=0.1)
+        async with working(standin, time_limit=1.0, batch_tokens=20, queue=1000) as worker:
+            await later(worker, ["ein Satz mit fünf Wörtern"] * 10)  # now it knows how long that takes
+            first = await while_busy(standin, worker)
+            waiting = [later(worker, ["ein Satz mit fünf Wörtern"]) for _ in range(100)]
+            await asyncio.sleep(0.05)
+            standin.open.set()
+            answers = await asyncio.gather(first, *waiting, return_exceptions=True)
+            refused = [each for each in answers if isinstance(each, UnavailableError)]
+            assert 20 < len(refused) < 90
+
+    asyncio.run(story())
+
+
+def test_what_is_short_comes_before_all_that_waits() -> None:
+    async def story() -> None:
+        standin = StandIn()
+        async with working(standin, batch_tokens=4) as worker:
+            first = await while_busy(standin, worker)
+            waiting = later(worker, ["a", "b", "c", "d", "e", "f"])
+            await asyncio.sleep(0.02)
+            aside = asyncio.create_task(worker.aside(lambda: len(standin.batches)))
+            await asyncio.sleep(0.02)
+            standin.open.set()
+            assert await aside == 1
+            await asyncio.gather(first, waiting)
+
+    asyncio.run(story())
+
+
 def test_what_nobody_waits_for_any_more_is_not_translated() -> None:
     async def story() -> None:
         standin = StandIn()

@@ -160,7 +160,7 @@ async def _translations(server: Server, texts: list[str], kind: str, how: How) -
             answers.append([page.translated(some, align) for some in chosen])
         return answers
 
-    return await server.worker.call(place)
+    return await server.worker.aside(place)
 
 
 @router.post("/detect", response_model=list[Detection], openapi_extra=body_schema(DetectFields))

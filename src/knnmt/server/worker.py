@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PATIENCE = 5  # times `gather`: how long a batch waits at most, as long as requests keep joining it
-REFRESH = 1.0  # seconds between looks at what other processes wrote
+CHARACTERS = 4  # of a token, about
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,11 @@ class _Texts:
     def begin(self) -> int:
         return len(self.found)
 
+    @property
+    def characters(self) -> int:
+        """Of the texts that are still to be translated."""
+        return sum(map(len, self.texts[self.begin :]))
+
 
 @dataclass(eq=False)
 class _Call:
@@ -80,11 +85,12 @@ class Worker:
     def __init__(self, translator: Translator, settings: ServerSettings, metrics: Metrics) -> None:
         self._translator, self._settings, self._metrics = translator, settings, metrics
         self._jobs: deque[_Texts | _Call] = deque()
+        self._asides: deque[_Call] = deque()
+        self._characters = 0  # that wait
         self._changed = threading.Condition()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
-        self._pace = 0.002  # seconds a token, as measured lately
-        self._refreshed = 0.0
+        self._pace = 0.0  # seconds a token when batches are large, as measured lately
 
     def start(self) -> None:
         """Begin to work."""
@@ -112,8 +118,16 @@ class Worker:
         return await self._wait(self._submit(_Texts(how, texts)))
 
     async def call(self, function: Callable[[], T]) -> T:
-        """Have the thread do something, in its turn."""
+        """Have the thread do something, in its turn: what comes later waits for it."""
         return await self._wait(self._submit(_Call(function)))
+
+    async def aside(self, function: Callable[[], T]) -> T:
+        """Have the thread do something short as soon as it can, before all that waits."""
+        job = _Call(function)
+        with self._changed:
+            self._asides.append(job)
+            self._changed.notify_all()
+        return await self._wait(job.future)
 
     def patiently(self, function: Callable[[], T]) -> T:
         """`call` for a thread that can wait, however long the queue is: one step of a long job at a time."""
@@ -130,17 +144,19 @@ class Worker:
         with self._changed:
             if self._stopping:
                 raise UnavailableError("the server is about to stop", 5)
-            if bounded and len(self._jobs) >= self._settings.queue:
-                raise UnavailableError("too many requests wait for the model: try again later", self._retry_after())
-            self._jobs.append(job)
-            self._metrics.waiting.set(len(self._jobs))
-            self._changed.notify_all()
+            wait = self._characters / CHARACTERS * self._pace
+            if bounded and (len(self._jobs) >= self._settings.queue or wait > self._settings.time_limit):
+                retry = min(60, max(1, math.ceil(wait / 2)))  # about half of what waits will be done by then
+                raise UnavailableError("too many requests wait for the model: try again later", retry)
+            self._put(job)
         return job.future
 
-    def _retry_after(self) -> int:
-        """Seconds until about half of what waits is done."""
-        characters = sum(len(text) for job in self._jobs if isinstance(job, _Texts) for text in job.texts[job.begin :])
-        return min(60, max(1, math.ceil(characters / 4 * self._pace / 2)))  # about four characters a token
+    def _put(self, job: _Texts | _Call, *, first: bool = False) -> None:
+        """Queue a job; whoever calls this holds the lock."""
+        (self._jobs.appendleft if first else self._jobs.append)(job)
+        self._characters += job.characters if isinstance(job, _Texts) else 0
+        self._metrics.waiting.set(len(self._jobs))
+        self._changed.notify_all()
 
     # ------------------------------------------------------------------------------------------- in the thread
 
@@ -153,15 +169,16 @@ class Worker:
 
     def _next(self) -> _Texts | _Call | None:
         with self._changed:
-            while not self._jobs:
+            while not self._jobs and not self._asides:
                 if self._stopping:
                     return None
                 self._changed.wait()
-            return self._taken(0)
+            return self._asides.popleft() if self._asides else self._taken(0)
 
     def _taken(self, place: int) -> _Texts | _Call:
         job = self._jobs[place]
         del self._jobs[place]
+        self._characters -= job.characters if isinstance(job, _Texts) else 0
         self._metrics.waiting.set(len(self._jobs))
         return job
 
@@ -205,7 +222,7 @@ class Worker:
             end += 1
         if end == job.begin:
             with self._changed:
-                self._jobs.appendleft(job)  # it is the first of the next batch
+                self._put(job, first=True)  # it begins the next batch
             return 0
         batch.append((job, end))
         return room if end == len(job.texts) else 0
@@ -220,9 +237,9 @@ class Worker:
             translator = self._translator
             if how.system is not None or how.weight is not None:
                 translator = translator.using(system=how.system, weight=how.weight)
-            settings = TranslateSettings(
-                beam=how.beam, n_best=how.n_best, evidence=how.evidence, batch_size=self._settings.batch_size
-            )
+            rounds = math.ceil(len(texts) / self._settings.batch_size)  # of equal size: a small last one would be dear
+            size = math.ceil(len(texts) / rounds)
+            settings = TranslateSettings(beam=how.beam, n_best=how.n_best, evidence=how.evidence, batch_size=size)
             found = translator.translate(texts, settings)
         except Exception as error:
             if len(batch) == 1:
@@ -245,7 +262,7 @@ class Worker:
                 _answer(job.future, job.found)
             elif not job.future.cancelled():
                 with self._changed:
-                    self._jobs.append(job)  # behind those who came meanwhile
+                    self._put(job)  # behind those who came meanwhile
 
     def _do(self, job: _Call) -> None:
         if not job.future.set_running_or_notify_cancel():
@@ -256,10 +273,7 @@ class Worker:
             _fail(job.future, error)
 
     def _refresh(self) -> None:
-        now = time.monotonic()
-        if self._translator.store is None or now - self._refreshed < REFRESH:
-            return
-        self._refreshed = now
+        """Take up what other processes wrote."""
         try:
             self._translator.refresh()
         except KnnmtError as error:  # what is loaded still serves
@@ -271,7 +285,8 @@ class Worker:
         metrics.batch_segments.observe(segments)
         metrics.tokens.inc(tokens)
         metrics.busy.inc(seconds)
-        self._pace += 0.2 * (seconds / max(1, tokens) - self._pace)
+        if 2 * tokens >= self._settings.batch_tokens:
+            self._pace += (0.3 if self._pace else 1.0) * (seconds / tokens - self._pace)
 
 
 def _answer(future: "Future[Any]", result: object) -> None:
