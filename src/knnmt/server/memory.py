@@ -76,11 +76,13 @@ async def listed(
     store, sought = server.store(), q.casefold()
 
     def read() -> dict[str, Any]:
-        every: Iterator[Segment] = iter(store.recent(len(store))) if order == "recent" else store.segments()
+        taught = store.recent() if order == "recent" else None
+        every: Iterator[Segment] = store.segments() if taught is None else iter(taught)
+        total = len(store) if taught is None else len(taught)
         if sought:
             every = (each for each in every if sought in each.source.casefold() or sought in each.target.casefold())
         found = list(itertools.islice(every, offset, offset + limit + 1))
-        total = len(store) if not sought and order == "stored" else offset + len(found)
+        total = min(offset, total) + len(found) if sought else total
         return {"total": total, "more": len(found) > limit, "segments": [_shown(each) for each in found[:limit]]}
 
     return await _aside(read)
