@@ -72,13 +72,13 @@ def drive(port: int, texts: list[str], clients: int, seconds: float, pid: int) -
         load.resident.append(resident(pid))
         time.sleep(min(0.5, seconds / 20))
     for thread in threads:
-        thread.join(60)
+        thread.join()
     return load
 
 
 def _client(port: int, texts: list[str], number: int, end: float, load: Load) -> None:
     rng = random.Random(number)
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     asked: dict[str, object]
     lesson = time.monotonic() + 1 if number == 0 else float("inf")
     while (now := time.monotonic()) < end:
@@ -96,7 +96,9 @@ def _client(port: int, texts: list[str], number: int, end: float, load: Load) ->
             if code == 200:
                 load.segments += size
                 load.taught += size == 0
-        time.sleep(pause)
+        if pause:
+            connection.close()  # the server does not keep it open for so long
+            time.sleep(min(pause, max(0.0, end - time.monotonic())))
 
 
 def _ask(connection: http.client.HTTPConnection, path: str, asked: dict[str, Any]) -> tuple[int, float]:
@@ -194,6 +196,7 @@ def main() -> None:
     parser.add_argument("--texts", type=Path, required=True, help="source texts, one a line")
     parser.add_argument("--count", type=int, default=512, help="texts that are used")
     parser.add_argument("--threads", type=int, help="of the model; default: all cores")
+    parser.add_argument("--time-limit", type=float, default=30, help="of the server")
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=120)
     given = parser.parse_args()
@@ -202,6 +205,7 @@ def main() -> None:
     arguments = ["--model", given.model]
     arguments += ["--store", given.store] if given.store else []
     arguments += ["--system", given.system] if given.system else []
+    arguments += ["--time-limit", str(given.time_limit)]
     arguments += ["--threads", str(given.threads)] if given.threads else []
     with server(arguments) as (port, pid):
         load = drive(port, texts, given.clients, given.seconds, pid)
