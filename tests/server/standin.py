@@ -28,7 +28,7 @@ class Store:
     def segments(self) -> Iterator[Segment]:
         return iter(list(self.held.values()))
 
-    def recent(self, count: int) -> list[Segment]:
+    def recent(self, count: int | None = None) -> list[Segment]:
         return list(self.held.values())[::-1][:count]
 
     def aligner(self) -> Any:

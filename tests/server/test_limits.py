@@ -1,5 +1,7 @@
 """What a server refuses, and how: always {"error": …}, with a code that clients know."""
 
+import contextlib
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -8,10 +10,12 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from knnmt.corpus import Segment
 from knnmt.errors import DataError, UsageError
 from knnmt.server.access import add_key, read_keys
 
 from .conftest import Serve
+from .real import serving
 from .standin import StandIn
 
 ASKED = {"q": "ja", "source": "de", "target": "en"}
@@ -169,6 +173,44 @@ def test_a_fault_of_the_server_answers_500_without_its_details(
     assert set(answer.json()) == {"error"}
     assert "geheim" not in answer.text
     assert "geheim" not in caplog.text
+
+
+def test_a_page_from_elsewhere_cannot_make_a_browser_teach(serve: Serve, standin: StandIn) -> None:
+    """A form needs no leave of the server to be sent: that it cannot read the answer would not hinder it."""
+    client, elsewhere = serve(standin), {"Origin": "https://elsewhere.example"}
+    standin.add([Segment("vorher", "before", "", "s-1")])
+    lesson, pair = ASKED | {"s": "no"}, {"source": "ja", "target": "no"}
+    for answer in (
+        client.post("/suggest", data=lesson, headers=elsewhere),
+        client.post("/v1/memory", json=pair, headers=elsewhere),
+        client.put("/v1/memory/s-1", json=pair, headers=elsewhere),
+        client.delete("/v1/memory/s-1", headers=elsewhere),
+        client.post("/v1/memory/import", content="<tmx/>", headers=elsewhere | {"content-type": "text/plain"}),
+        client.post("/suggest", data=lesson, headers={"Origin": "null"}),
+    ):
+        assert answer.status_code == 403
+    assert list(standin.store.held) == ["s-1"]
+    assert client.post("/translate", json=ASKED, headers=elsewhere).status_code == 200  # as add-ons ask
+    assert client.post("/suggest", data=lesson, headers={"Origin": "http://testserver"}).status_code == 200
+    allowed = serve(cors=("https://elsewhere.example",))
+    assert allowed.post("/suggest", data=lesson, headers=elsewhere).status_code == 200
+
+
+def test_a_body_that_trickles_in_is_given_up(standin: StandIn) -> None:
+    with (
+        serving(standin.as_translator(), time_limit=0.3) as port,
+        socket.create_connection(("127.0.0.1", port)) as line,
+    ):
+        line.sendall(b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
+        begun, received = time.monotonic(), b""
+        line.settimeout(0.1)
+        while not received and time.monotonic() - begun < 10:
+            with contextlib.suppress(OSError):
+                line.sendall(b"q")
+            with contextlib.suppress(TimeoutError):
+                received = line.recv(1000)
+    assert b" 400 " in received.splitlines()[0]
+    assert b"did not come in time" in received
 
 
 def test_other_origins_may_not_call_unless_allowed(serve: Serve) -> None:

@@ -48,10 +48,12 @@ def test_counters_tell_what_an_operator_needs(client: TestClient) -> None:
     client.post("/translate", json={"q": ["eins", "zwei drei"], "source": "de", "target": "en"})
     client.post("/suggest", json={"q": "ja", "s": "yes", "source": "de", "target": "en"})
     client.post("/translate", json={})
+    client.delete("/v1/memory/nothing")
     text = client.get("/metrics").text
     for line in (
         'knnmt_requests_total{method="POST",route="/translate",status="200"} 1.0',
         'knnmt_requests_total{method="POST",route="/translate",status="400"} 1.0',
+        'knnmt_requests_total{method="DELETE",route="/v1/memory/{id:path}",status="404"} 1.0',
         "knnmt_batch_segments_sum 2.0",
         "knnmt_source_tokens_total 5.0",
         "knnmt_taught_segments_total 1.0",

@@ -215,6 +215,7 @@ def run(app: FastAPI, place: socket.socket) -> None:
         access_log=False,  # it would log query strings, and addresses
         log_config=None,
         server_header=False,
+        timeout_keep_alive=30,
         timeout_graceful_shutdown=None,  # each request has its own time limit
     )
     # uvicorn sends itself the signal once more when it is done, for whoever handled it before

@@ -178,7 +178,7 @@ async def suggest(request: Request, server: Serving) -> Any:
     """Teach how a text is to be translated: it replaces what was taught for the same text before."""
     asked = await fields(request, SuggestFields)
     server.doorkeeper.admit(request, asked.api_key)
-    server.require_learning()
+    server.require_learning(request)
     server.check_size([asked.q, asked.s])
     for code, known in ((asked.source, server.pair.is_source), (asked.target, server.pair.is_target)):
         if not known(code) and not (code == "auto" and code == asked.source):

@@ -76,31 +76,33 @@ async def listed(
     store, sought = server.store(), q.casefold()
 
     def read() -> dict[str, Any]:
-        every: Iterator[Segment] = iter(store.recent(len(store))) if order == "recent" else store.segments()
+        taught = store.recent() if order == "recent" else None
+        every: Iterator[Segment] = store.segments() if taught is None else iter(taught)
+        total = len(store) if taught is None else len(taught)
         if sought:
             every = (each for each in every if sought in each.source.casefold() or sought in each.target.casefold())
         found = list(itertools.islice(every, offset, offset + limit + 1))
-        total = len(store) if not sought and order == "stored" else offset + len(found)
+        total = min(offset, total) + len(found) if sought else total
         return {"total": total, "more": len(found) > limit, "segments": [_shown(each) for each in found[:limit]]}
 
     return await _aside(read)
 
 
 @router.post("/memory", response_model=Ids, status_code=201)
-async def added(asked: NewSegment | list[NewSegment], server: Serving) -> Any:
+async def added(asked: NewSegment | list[NewSegment], request: Request, server: Serving) -> Any:
     """Add a segment, or several: all of them or, where one is unfit, none. The next translation knows them."""
     server.store()
-    server.require_learning()
+    server.require_learning(request)
     every = asked if isinstance(asked, list) else [asked]
     server.check_size([text for each in every for text in (each.source, each.target)])
     return {"ids": await server.teach([Segment(s.source, s.target, s.origin or "added", s.id) for s in every])}
 
 
 @router.put("/memory/{id:path}", response_model=Ids)
-async def changed(id: str, asked: Pair, server: Serving) -> Any:
+async def changed(id: str, asked: Pair, request: Request, server: Serving) -> Any:
     """Replace a segment."""
     store = server.store()
-    server.require_learning()
+    server.require_learning(request)
     server.check_size([asked.source, asked.target])
 
     def replace() -> list[str]:
@@ -111,10 +113,10 @@ async def changed(id: str, asked: Pair, server: Serving) -> Any:
 
 
 @router.delete("/memory/{id:path}", response_model=Ids)
-async def removed(id: str, server: Serving) -> Any:
+async def removed(id: str, request: Request, server: Serving) -> Any:
     """Forget a segment."""
     server.store()
-    server.require_learning()
+    server.require_learning(request)
     return {"ids": _there(await server.worker.call(lambda: server.translator.remove([id])), id)}
 
 
@@ -149,7 +151,7 @@ async def imported(
 ) -> Any:
     """Read a TMX file into the memory. A broken file is refused; a sound one becomes a job, which tells what it did."""
     server.store()
-    server.require_learning()
+    server.require_learning(request)
     with tempfile.TemporaryDirectory(prefix="knnmt-import-") as folder:
         path = Path(folder, "upload.tmx")
         with path.open("wb") as file:

@@ -29,7 +29,7 @@ HEADERS = [
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cache-control", b"no-cache"),
 ]
-IMPORT = "/v1/memory/import"
+IMPORT, IMPORT_TIMES = "/v1/memory/import", 10
 
 
 class Shell:
@@ -73,6 +73,8 @@ class Shell:
         length = dict(scope["headers"]).get(b"content-length", b"")
         size, whole = int(length) if length.isdigit() else 0, False
         received = 0
+        # a large file may take longer to come
+        until = time.monotonic() + settings.time_limit * (IMPORT_TIMES if scope["path"] == IMPORT else 1)
 
         async def receiving() -> Message:
             nonlocal received, whole
@@ -81,7 +83,7 @@ class Shell:
             if size > most:
                 raise _too_large(most)
             try:
-                message = await asyncio.wait_for(receive(), settings.time_limit)
+                message = await asyncio.wait_for(receive(), until - time.monotonic())
             except TimeoutError:
                 raise HTTPException(400, "Invalid request: its body did not come in time") from None
             if message["type"] == "http.request":

@@ -48,10 +48,14 @@ class Server:
             raise HTTPException(404, "this server has no memory: start it with a store (--store)")
         return self.translator.store
 
-    def require_learning(self) -> None:
-        """Refuse to change what may not be changed."""
+    def require_learning(self, request: Request) -> None:
+        """Refuse to change what may not be changed, and changes that a page from elsewhere asks a browser for."""
         if not self.learns:
             raise HTTPException(403, "Suggestions are disabled on this server.")
+        origin = request.headers.get("origin")
+        known = {f"{scheme}://{request.headers.get('host', '')}" for scheme in ("http", "https")}
+        if origin is not None and origin not in known and not {origin, "*"} & set(self.settings.cors):
+            raise HTTPException(403, "pages of other origins may not teach this server (see --cors)")
 
     async def teach(self, segments: list[Segment]) -> list[str]:
         """Add segments: durable, and used by the next translation, when this returns."""

@@ -145,7 +145,7 @@ class Worker:
             if self._stopping:
                 raise UnavailableError("the server is about to stop", 5)
             wait = self._characters / CHARACTERS * self._pace
-            if bounded and (len(self._jobs) >= self._settings.queue or wait > self._settings.time_limit):
+            if bounded and (len(self._jobs) >= self._settings.queue or 2 * wait > self._settings.time_limit):
                 retry = min(60, max(1, math.ceil(wait / 2)))  # about half of what waits will be done by then
                 raise UnavailableError("too many requests wait for the model: try again later", retry)
             self._put(job)
