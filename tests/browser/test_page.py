@@ -10,7 +10,7 @@ from .conftest import complaints
 from .standin import StandIn, serving
 
 LINES = "return [...document.querySelectorAll('#words > p')].map((line) => line.textContent).join('\\n')"
-LATE = 10  # seconds after which something does not come any more
+LATE = 20  # seconds after which something does not come any more
 
 
 class Page:
