@@ -90,7 +90,8 @@ class Lessons:
     @property
     def unfolded(self) -> list[Lesson]:
         """The lessons that are not in the part."""
-        return [lesson for lesson in self.taught.values() if lesson.folded is None]
+        every = list(self.taught.values())  # at once: another thread may be teaching
+        return [lesson for lesson in every if lesson.folded is None]
 
     def part(self, target_offsets: Int64, vocabulary: int) -> "LessonPart | None":
         """Everything taught in arrays; None where there is nothing. target_offsets: those of the part."""

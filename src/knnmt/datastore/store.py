@@ -176,7 +176,7 @@ class Datastore:
 
     def recent(self, count: int | None = None) -> list[Segment]:
         """The segments that were taught, the newest first."""
-        return [lesson.segment for lesson in reversed(self.lessons.taught.values())][:count]
+        return [lesson.segment for lesson in reversed(list(self.lessons.taught.values()))][:count]
 
     def find(self, name: str) -> Segment | None:
         """The segment of an id."""

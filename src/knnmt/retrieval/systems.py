@@ -57,12 +57,16 @@ SYSTEMS = {
 AUTO = ("proto", "fast", "faster", "knn")  # what `auto` is: the first of these that the store was built for
 
 
+def serves(store: Datastore, name: str) -> bool:
+    """Whether a store was built for a system; its keys may be quantized."""
+    arrays = SYSTEMS[name].arrays
+    return all(array in store.part or f"{array.removesuffix('keys')}codes" in store.part for array in arrays)
+
+
 def automatic(store: Datastore) -> str:
     """The system that `auto` stands for with a store."""
     for name in AUTO:
-        if all(
-            array in store.part or f"{array.removesuffix('keys')}codes" in store.part for array in SYSTEMS[name].arrays
-        ):
+        if serves(store, name):
             return name
     raise StoreError(f"{store.path} was built for none of {', '.join(AUTO)}: name a system that it has")
 
