@@ -153,6 +153,15 @@ def _contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
+def test_systems_with_settings_of_their_own_are_no_sweep() -> None:
+    rows = [dict(row) for row in speed("k", [16]).speed]
+    for row in rows:
+        row["c"] = {"fast": 64, "proto": 16}.get(row["system"])
+    bench = Bench("once", rows, [], {})
+    assert bench.axes == []
+    assert [row["system"] for row in bench.usual()] == ["base", *SLOPES]
+
+
 def test_what_bench_wrote_is_read(tmp_path: Path) -> None:
     path = tmp_path / "k.json"
     for content in ({"rows": BENCHES[0].speed, "machine": BENCHES[0].machine}, BENCHES[0].speed):
