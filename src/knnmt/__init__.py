@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from knnmt.corpus.segment import Segment
     from knnmt.datastore.settings import BuildSettings
     from knnmt.datastore.store import Datastore
     from knnmt.retrieval.settings import RetrievalSettings
@@ -19,6 +20,7 @@ __all__ = [
     "BuildSettings",
     "Datastore",
     "RetrievalSettings",
+    "Segment",
     "TranslateSettings",
     "Translation",
     "Translator",
@@ -29,6 +31,7 @@ _HOMES = {
     "BuildSettings": "datastore.settings",
     "Datastore": "datastore.store",
     "RetrievalSettings": "retrieval.settings",
+    "Segment": "corpus.segment",
     "TranslateSettings": "translate",
     "Translation": "translate",
     "Translator": "translate",

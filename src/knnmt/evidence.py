@@ -99,7 +99,6 @@ def _listed(
 
 def _neighbour(store: Datastore, model: Model, number: int, position: int, distance: float, share: float) -> Neighbour:
     segment = store.segment(number)
-    begin, end = store.part["target_offsets"][number : number + 2].tolist()
-    pieces = model.tokenizer.cut(store.part["target_ids"][begin:end].tolist())
+    pieces = model.tokenizer.cut(store.target_ids(number))
     before, token, after = "".join(pieces[:position]), pieces[position], "".join(pieces[position + 1 :])
     return Neighbour(number, segment.source, before, token, after, segment.origin, segment.id, distance, share)

@@ -60,7 +60,8 @@ def overlaps(store: Datastore, texts: Sequence[str], side: Literal["source", "ta
             grams_of[gram].append(number)
     exact: dict[int, list[int]] = defaultdict(list)
     near: dict[int, list[int]] = defaultdict(list)
-    for place, segment in enumerate(store.segments()):
+    for place in range(store.part.sizes["segments"]):
+        segment = store.part.segment(place)
         words = _words(getattr(segment, side))
         for number in exact_of.get(words, ()):
             exact[number].append(place)

@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -12,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from knnmt.corpus.segment import Segment
 from knnmt.datastore.store import Datastore
 from knnmt.decode.beam import Hypothesis, search
 from knnmt.errors import DataError, UsageError
@@ -99,12 +101,50 @@ class Translator:
             raise UsageError(f"the system {system} needs a store: make one with `knnmt build`")
         store = Datastore.open(store) if isinstance(store, str | Path) else store
         self.model = model if isinstance(model, Model) else load(model, device=device, dtype=dtype, langs=langs)
+        self.store = store
         self.retriever: Retriever | None = None
-        if store is not None and system != "base":
+        if store is not None:
             store.check(self.model)
+        if store is not None and system != "base":
             chosen = retrieval or RetrievalSettings()
             chosen = chosen.model_copy(update={"system": system}) if system is not None else chosen
             self.retriever = Retriever(store, self.model.device, chosen, removed=removed)
+
+    def using(self, system: str | None = None, *, weight: float | None = None) -> "Translator":
+        """A translator with another system or weight λ that shares model, store and what was read of it."""
+        if self.store is None and system not in (None, "base"):
+            raise UsageError(f"the system {system} needs a store: make one with `knnmt build`")
+        other = copy(self)
+        if system == "base" or (system is None and self.retriever is None) or self.store is None:
+            other.retriever = None
+            return other
+        chosen = self.retriever.settings if self.retriever is not None else RetrievalSettings()
+        update = {"system": system, "weight": weight}
+        chosen = chosen.model_copy(update={name: value for name, value in update.items() if value is not None})
+        tensors = self.retriever.tensors if self.retriever is not None else None
+        other.retriever = Retriever(self.store, self.model.device, chosen, tensors=tensors)
+        return other
+
+    def add(self, segments: Sequence[Segment], *, bad: Callable[[DataError], None] | None = None) -> list[str]:
+        """Teach segments, and give their ids: the next translation knows them, here and in whatever opens the store.
+
+        They are on disk when this returns. A segment takes the place of one with the same id. Those that cannot be
+        learnt are told to `bad`; without it, the first of them is raised and nothing is stored.
+        """
+        return self._memory().add(segments, self.model, bad=bad)
+
+    def remove(self, ids: Sequence[str]) -> list[str]:
+        """Remove segments from the store: the next translation knows nothing of them. Gives the ids that were there."""
+        return self._memory().remove(ids)
+
+    def refresh(self) -> bool:
+        """Take up what other processes have taught the store, or removed; says whether there was anything."""
+        return self.store is not None and self.store.refresh()
+
+    def _memory(self) -> Datastore:
+        if self.store is None:
+            raise UsageError("there is no store to learn in: make one with `knnmt build`")
+        return self.store
 
     def translate(self, texts: Sequence[str], settings: TranslateSettings | None = None) -> list[Translation]:
         """Translate texts, one translation each, in their order; an empty text stays empty."""

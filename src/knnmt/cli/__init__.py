@@ -3,7 +3,8 @@
 Exit codes: 0 fine, 1 failed, 2 wrong use; 130 after Ctrl-C.
 """
 
-from knnmt.cli import bench, corpora, demo, evaluation, reproduce, stores, translation  # noqa: F401  the commands register themselves
+# the commands register themselves
+from knnmt.cli import bench, corpora, demo, evaluation, memory, reproduce, stores, translation  # noqa: F401
 from knnmt.cli.app import app
 
 

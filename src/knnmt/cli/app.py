@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 Settings = TypeVar("Settings")
 
 
-ORDER = ("demo", "build", "translate", "explain", "tune", "evaluate", "inspect", "verify", "stats", "align", "bench")
+ORDER = (
+    "demo", "build", "translate", "explain", "serve", "add", "remove", "compact", "export",
+    "tune", "evaluate", "inspect", "verify", "stats", "align", "bench",
+)  # fmt: skip
 
 
 class Commands(TyperGroup):

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from knnmt import __version__
-from knnmt.corpus import Languages, files_of
+from knnmt.corpus import Languages, files_of, read_all
 from knnmt.corpus.files import require_readable
 from knnmt.datastore import arrays, format, stages
 from knnmt.datastore.settings import BuildSettings
@@ -35,7 +35,11 @@ _log = logging.getLogger(__name__)
 SCALE_SAMPLE = 4000  # pairs of keys whose median distance is the scale of temperatures
 ALWAYS = ("text", "text_offsets", "target_ids", "target_offsets")  # kept for evidence, whatever the systems
 FREQUENT = 20  # types that the manifest names
-PUBLISHING = ("part-", f".{format.MANIFEST}.")  # names in the folder of a store whose manifest is not there yet
+PUBLISHING = (
+    "part-",
+    "journal-",
+    f".{format.MANIFEST}.",
+)  # names in the folder of a store whose manifest is not there yet
 
 
 @dataclass
@@ -76,34 +80,45 @@ def build(
     work = format.work_folder(out)
     if _already_there(out, plan, replace):
         if _left_over(work):
-            with _locked(work):
-                _remove(work)
+            with locked(work):
+                remove(work)
         manifest = format.read_manifest(out)
         return BuildReport({}, manifest.kept, manifest.dropped, manifest.size, 0)
-    with _locked(work):
-        _begin(work, plan)
+    with locked(work):
+        begin(work, plan)
         job = stages.Job(
-            list(corpus), alignments, model, languages, settings, work / "part", work / "scratch",
-            workers or len(os.sched_getaffinity(0)), progress,
+            lambda bad: read_all(list(corpus), languages, bad=bad), alignments, model, languages, settings,
+            work / "part", work / "scratch", workers or cores(), progress,
         )  # fmt: skip
-        report, synced = BuildReport(), set[Path]()
-        for name, stage in _stages(job, plan, work).items():
-            began = time.perf_counter()
-            if not (work / f"{name}.done").exists():
-                stage()
-                made = {*job.part.iterdir(), *job.scratch.iterdir()}
-                for path in made - synced:  # a machine that crashes after this has the arrays, not just the word for it
-                    format.sync(path)
-                synced |= made
-                format.write_whole(work / f"{name}.done", b"")
-                report.seconds[name] = time.perf_counter() - began
-                give_back()  # the largest stage decides what a build takes, not all of them together
-        manifest = format.Manifest.model_validate_json((work / "manifest").read_bytes())
+        report, manifest = run_stages(job, plan, work)
         format.publish(work / "part", manifest, out)
-        report.kept, report.dropped, report.size = manifest.kept, manifest.dropped, manifest.size
-        report.left_out = json.loads((work / "sizes").read_bytes())["left_out"]
-        _remove(work)
+        remove(work)
     return report
+
+
+def run_stages(job: stages.Job, plan: str, work: Path) -> tuple[BuildReport, format.Manifest]:
+    """Do what is left of a job; its part is then sealed, and described by the manifest that comes with the report."""
+    report, synced = BuildReport(), set[Path]()
+    for name, stage in _stages(job, plan, work).items():
+        began = time.perf_counter()
+        if not (work / f"{name}.done").exists():
+            stage()
+            made = {*job.part.iterdir(), *job.scratch.iterdir()}
+            for path in made - synced:  # a machine that crashes after this has the arrays, not just the word for it
+                format.sync(path)
+            synced |= made
+            format.write_whole(work / f"{name}.done", b"")
+            report.seconds[name] = time.perf_counter() - began
+            give_back()  # the largest stage decides what a build takes, not all of them together
+    manifest = format.Manifest.model_validate_json((work / "manifest").read_bytes())
+    report.kept, report.dropped, report.size = manifest.kept, manifest.dropped, manifest.size
+    report.left_out = json.loads((work / "sizes").read_bytes())["left_out"]
+    return report, manifest
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def _stages(job: stages.Job, plan: str, work: Path) -> dict[str, Callable[[], None]]:
@@ -169,7 +184,7 @@ def _already_there(out: Path, plan: str, replace: bool) -> bool:
 
 
 @contextlib.contextmanager
-def _locked(work: Path) -> Iterator[None]:
+def locked(work: Path) -> Iterator[None]:
     """Have a work folder for one build alone."""
     work.mkdir(exist_ok=True)
     if not (work / "lock").exists() and any(work.iterdir()):
@@ -184,7 +199,7 @@ def _locked(work: Path) -> Iterator[None]:
         yield
 
 
-def _begin(work: Path, plan: str) -> None:
+def begin(work: Path, plan: str) -> None:
     """Make the work folder that of a plan; what another plan left in it is removed."""
     begun = work / "plan"
     found = begun.read_text() if begun.exists() else None
@@ -214,7 +229,7 @@ def _left_over(work: Path) -> bool:
     return "plan" not in names and ("lock" in names or not names)
 
 
-def _remove(work: Path) -> None:
+def remove(work: Path) -> None:
     """Remove a locked work folder, the lock last."""
     _clear(work)
     (work / "lock").unlink()

@@ -27,6 +27,7 @@ def describe(store: Datastore) -> Description:
     """Describe a store; only its manifest is read, and the offsets of its types or clusters."""
     manifest, part = store.manifest, store.part
     counts = {name: part.sizes[name] for name in ("segments", "entries", "tokens", "links", "clusters", "ranked")}
+    counts |= {"taught since": len(store.lessons), "removed since": len(store.lessons.removed)}
     files = sorted(part.files.items(), key=lambda item: -item[1].size)
     return Description(
         path=str(store.path),

@@ -28,6 +28,7 @@ from knnmt.errors import StoreError
 FORMAT = 1
 MANIFEST = "manifest.json"
 ALIGNER, INDEX = "aligner.safetensors", "index.faiss"  # the files of a part that are no arrays
+LOCK = "lock"  # what whoever writes to a store holds
 BLOCK = 1 << 24  # bytes that are read at a time for a checksum
 LARGEST = 1 << 48  # of a part's sizes: no sum or product of two overflows where one is 0
 
@@ -190,11 +191,25 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
+def stamp(folder: Path) -> tuple[int, int, int]:
+    """What tells a manifest from one that took its place, without reading it."""
+    try:
+        found = (folder / MANIFEST).stat()
+    except OSError:
+        raise StoreError(_no_store(folder)) from None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 def _no_store(folder: Path) -> str:
     if not folder.exists():
         return f"there is no datastore at {folder}: make one with `knnmt build`"
     unfinished = " (a build of it was begun: give the same command again to finish it)"
     return f"{folder} is no datastore: it has no {MANIFEST}" + (unfinished if work_folder(folder).exists() else "")
+
+
+def journal_of(store: Path, part: SealedPart) -> Path:
+    """What was taught and removed since the part was sealed."""
+    return store / f"journal-{part.name.removeprefix('part-')}"
 
 
 def work_folder(store: Path) -> Path:
@@ -307,10 +322,10 @@ def publish(part: Path, manifest: Manifest, store: Path) -> None:
     sync(store)
     write_whole(store / MANIFEST, manifest_bytes(manifest))
     sync(store.parent)
-    named = {part.name for part in manifest.parts}
-    for old in store.glob("part-*"):
+    named = {name for part in manifest.parts for name in (part.name, journal_of(store, part).name)}
+    for old in (*store.glob("part-*"), *store.glob("journal-*")):
         if old.name not in named:
-            shutil.rmtree(old)
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
 
 
 def _sound(folder: Path, part: SealedPart) -> bool:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from knnmt.align import Bitext, Links, cover, read_pharaoh, train
 from knnmt.align.bitext import Int64, blocks, offsets_of
-from knnmt.corpus import CleanReport, Languages, Reason, Segment, clean, read_all, unfit
+from knnmt.corpus import CleanReport, Languages, Reason, Segment, clean, unfit
 from knnmt.datastore import arrays, cluster, format, quantize
 from knnmt.datastore.settings import BuildSettings
 from knnmt.datastore.workers import parallel
@@ -36,11 +36,15 @@ Progress = Callable[[str, int, int | None], None]
 """Called with a stage's name, the work done since the last call, and the whole of it where that is known."""
 
 
+Read = Callable[[Callable[[DataError], None] | None], Iterator[Segment]]
+"""Gives all segments, and tells what could not be read, or raises it where nobody wants to be told."""
+
+
 @dataclass(frozen=True)
 class Job:
     """A build: what goes in, and where things are made."""
 
-    corpus: list[Path]
+    read: Read
     alignments: Path | None
     model: StateModel
     languages: Languages
@@ -113,7 +117,7 @@ def _tokenized(job: Job, report: CleanReport) -> Iterator[tuple[int, Segment, li
 
     model, settings = job.model, job.settings.clean
     room = model.transformer.architecture.max_positions - len(model.special.prefix) - 1
-    segments = read_all(job.corpus, job.languages, bad=unreadable if settings is not None else None)
+    segments = job.read(unreadable if settings is not None else None)
     if settings is not None:  # lengths are judged below, in the model's own tokens
         others = settings.model_copy(update={"max_tokens": None, "max_ratio": None})
         segments = clean(segments, job.languages, others, report=report)
@@ -271,8 +275,8 @@ def _represent_shard(
         source = place[_runs(bitext.source_offsets, first + np.array(some.rows))]
         target = _runs(bitext.target_offsets, first + np.array(some.rows))
         linked = source >= 0
-        states[source[linked]] = _stored(some.source[torch.from_numpy(linked).to(some.source.device)], unit)
-        keys[target] = _stored(some.target, unit)
+        states[source[linked]] = stored(some.source[torch.from_numpy(linked).to(some.source.device)], unit)
+        keys[target] = stored(some.target, unit)
 
 
 def _runs(offsets: Int64, rows: Int64) -> Int64:
@@ -287,7 +291,7 @@ def _ranges(begin: Int64, lengths: Int64) -> Int64:
     return ranges
 
 
-def _stored(states: torch.Tensor, unit: bool) -> NDArray[np.float16]:
+def stored(states: torch.Tensor, unit: bool) -> NDArray[np.float16]:
     """States as they are stored; of length 1 where only their direction counts."""
     states = states.float()
     if unit:

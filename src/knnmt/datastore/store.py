@@ -1,6 +1,16 @@
-"""`Datastore`: a store on disk, opened. Arrays are mapped into memory, and checked, when they are first asked for."""
+"""`Datastore`: a store on disk, opened. Arrays are mapped into memory, and checked, when they are first asked for.
 
-from collections.abc import Iterator, Sequence
+A store is a sealed part and a journal of what was taught and removed since: the journal is read when the store is
+opened, and again by `refresh`. Whoever writes holds the store's lock for as long as that takes.
+"""
+
+import contextlib
+import fcntl
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,13 +20,20 @@ from numpy.typing import NDArray
 
 from knnmt.corpus.segment import Segment
 from knnmt.datastore import format
-from knnmt.errors import StoreError
+from knnmt.datastore.journal import Journal
+from knnmt.datastore.lessons import LessonPart, Lessons, Record, from_bytes, learn, to_bytes
+from knnmt.errors import DataError, StoreError
 
 if TYPE_CHECKING:
     from knnmt.align import Aligner
+    from knnmt.datastore.build import BuildReport
     from knnmt.datastore.settings import BuildSettings
     from knnmt.datastore.stages import Progress
     from knnmt.model.represent import StateModel
+
+_log = logging.getLogger(__name__)
+
+LOCK_SECONDS = 10.0  # that one writer waits for another
 
 
 class Part:
@@ -43,6 +60,25 @@ class Part:
         format.expect_checksum(self.folder / name, self.files[name])
         return self.folder / name
 
+    def segment(self, number: int) -> Segment:
+        """A segment of the part, by its number from 0."""
+        offsets = self["text_offsets"][4 * number : 4 * number + 5].tolist()
+        text = self["text"]
+        try:
+            source, target, origin, key = (bytes(text[start:stop]).decode() for start, stop in pairwise(offsets))
+        except UnicodeDecodeError as error:
+            raise StoreError(f"{self.folder} is damaged: segment {number} is no text") from error
+        return Segment(source, target, origin, key or None)
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """The segments that came with an id, by it; the last of several with the same."""
+        bounds = self["text_offsets"]
+        named = np.flatnonzero(bounds[4::4] > bounds[3::4])
+        text = self["text"]
+        ids = (bytes(text[bounds[4 * n + 3] : bounds[4 * n + 4]]) for n in named.tolist())
+        return {key.decode(errors="replace"): number for key, number in zip(ids, named.tolist(), strict=True)}
+
 
 class Datastore:
     """Every token of a parallel corpus, with the state in which a model predicts it.
@@ -52,14 +88,24 @@ class Datastore:
     """
 
     def __init__(self, path: Path, manifest: format.Manifest) -> None:
-        self.path, self.manifest = path, manifest
+        self.path, self._stamp = path, format.stamp(path)
+        self._take(manifest)
+
+    def _take(self, manifest: format.Manifest) -> None:
+        """Be the store that a manifest describes, with what its journal says by now."""
         if len(manifest.parts) != 1:
-            raise StoreError(f"{path} has {len(manifest.parts)} parts, and this knnmt reads stores of one")
-        self.part = Part(path / manifest.parts[0].name, manifest.parts[0])
+            raise StoreError(f"{self.path} has {len(manifest.parts)} parts, and this knnmt reads stores of one")
+        self.manifest, sealed = manifest, manifest.parts[0]
+        self.part = Part(self.path / sealed.name, sealed)
+        self.lessons = Lessons(sealed.sizes["segments"], sealed.sizes["entries"])
+        self._journal = Journal(format.journal_of(self.path, sealed))
+        self._lesson_part: tuple[int, LessonPart | None] = -1, None
+        self._aligner: Aligner | None = None
+        self._take_up()
 
     @classmethod
     def open(cls, path: str | Path) -> "Datastore":
-        """Open a store; only the manifest is read, and the size of each file compared with it."""
+        """Open a store; only manifest and journal are read, and the size of each file compared with the manifest."""
         path = Path(path)
         store = cls(path, format.read_manifest(path))
         for name, file in store.part.files.items():
@@ -107,35 +153,170 @@ class Datastore:
     # ------------------------------------------------------------------------------------------------- texts
 
     def __len__(self) -> int:
-        return self.part.sizes["segments"]
+        return self.part.sizes["segments"] - len(self.lessons.removed) + len(self.lessons.unfolded)
 
     def segment(self, number: int) -> Segment:
-        """A segment, by its number from 0."""
-        if not 0 <= number < len(self):
+        """A segment, by its number from 0; those taught come behind the part's."""
+        if 0 <= number < self.part.sizes["segments"]:
+            return self.part.segment(number)
+        lesson = self.lesson_part.segment_of.get(number) if self.lesson_part is not None else None
+        if lesson is None:
             raise IndexError(f"{self.path} has {len(self):,} segments, and none of number {number}")
-        offsets = self.part["text_offsets"][4 * number : 4 * number + 5].tolist()
-        text = self.part["text"]
-        try:
-            source, target, origin, key = (bytes(text[start:stop]).decode() for start, stop in pairwise(offsets))
-        except UnicodeDecodeError as error:
-            raise StoreError(f"{self.path} is damaged: segment {number} is no text") from error
-        return Segment(source, target, origin, key or None)
+        return lesson.segment
 
     def segments(self) -> Iterator[Segment]:
-        """All segments in order."""
-        return map(self.segment, range(len(self)))
+        """All that were not removed, in order, each with an id: its own, or `#` and its number."""
+        part, lessons, removed = self.part, self.lessons.unfolded, set(self.lessons.removed)
+        for number in range(part.sizes["segments"]):
+            if number not in removed:
+                segment = part.segment(number)
+                yield segment if segment.id else replace(segment, id=f"#{number}")
+        for lesson in lessons:
+            yield lesson.segment
+
+    def recent(self, count: int | None = None) -> list[Segment]:
+        """The segments that were taught, the newest first."""
+        return [lesson.segment for lesson in reversed(self.lessons.taught.values())][:count]
+
+    def find(self, name: str) -> Segment | None:
+        """The segment of an id."""
+        lesson = self.lessons.taught.get(name)
+        if lesson is not None:
+            return lesson.segment
+        number = self._number(name)
+        return None if number is None else replace(self.part.segment(number), id=name)
+
+    def _number(self, name: str) -> int | None:
+        """The number of the part's segment that has this id and was not removed."""
+        number = self.part.numbers.get(name)
+        if number is None and name[:1] == "#" and name[1:].isdecimal() and len(name) < 20:
+            number = int(name[1:])
+            if number >= self.part.sizes["segments"] or self.part.segment(number).id:
+                return None
+        return None if number in self.lessons.removed else number
 
     def where(self, entries: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The segment of each entry, and its place among the segment's target tokens."""
         offsets = self.part["target_offsets"]
         segments = np.searchsorted(offsets, entries, side="right") - 1
-        return segments, entries - offsets[segments]
+        stored = entries < self.part.sizes["entries"]
+        places = entries - offsets[np.where(stored, segments, 0)]
+        if self.lesson_part is not None and not stored.all():
+            taught = self.lesson_part.where(entries)
+            segments, places = np.where(stored, segments, taught[0]), np.where(stored, places, taught[1])
+        return segments, places
+
+    def target_ids(self, number: int) -> list[int]:
+        """The target tokens of a segment, `</s>` at the end."""
+        if number < self.part.sizes["segments"]:
+            begin, end = self.part["target_offsets"][number : number + 2].tolist()
+            ids: list[int] = self.part["target_ids"][begin:end].tolist()
+            return ids
+        assert self.lesson_part is not None
+        taught: list[int] = self.lesson_part.segment_of[number].target_ids.tolist()
+        return taught
 
     def aligner(self) -> "Aligner":
         """The alignment model of the corpus: it aligns new segments."""
         from knnmt.align import Aligner
 
-        return Aligner.load(self.part.file(format.ALIGNER))
+        if self._aligner is None:
+            if format.ALIGNER not in self.part.files:
+                raise StoreError(f"{self.path} was built from links made elsewhere and cannot align what is new")
+            self._aligner = Aligner.load(self.part.file(format.ALIGNER))
+        return self._aligner
+
+    # --------------------------------------------------------------------------------------- teaching and removing
+
+    @property
+    def lesson_part(self) -> LessonPart | None:
+        """What was taught, in arrays."""
+        version, part = self._lesson_part
+        if version != self.lessons.version:
+            vocabulary = self.part.sizes["source_vocabulary"]
+            part = self.lessons.part(self.part["target_offsets"], vocabulary)
+            self._lesson_part = self.lessons.version, part
+        return part
+
+    def add(
+        self, segments: Sequence[Segment], model: "StateModel", *, bad: Callable[[DataError], None] | None = None
+    ) -> list[str]:
+        """Teach segments, and give their ids: on disk when this returns, and found by every search from then on.
+
+        A segment takes the place of one with the same id; one without an id gets an id made of its texts. Those that
+        cannot be learnt are told to `bad`; without it, the first of them is raised and nothing is stored.
+        """
+        self.check(model)
+        made = self.manifest
+        # `#17` is a place in the part, which means nothing in the next: what takes that place gets an id of its own
+        places = [segment.id for segment in segments if segment.id and segment.id.startswith("#")]
+        segments = [replace(segment, id=None) if segment.id in places else segment for segment in segments]
+        lessons = learn(segments, model, self.aligner(), made.key, unit=made.metric == "cosine", bad=bad)
+        if not lessons:
+            return []
+        by_id = {lesson.id: lesson for lesson in lessons}  # the last of several with one id
+        with self.writing():
+            replaced = tuple(name for name in by_id if name in self.lessons.taught)
+            numbers = (self._number(name) for name in {*by_id, *places} - set(replaced))
+            removed = tuple(sorted({number for number in numbers if number is not None}))
+            self._write(Record(tuple(by_id.values()), replaced, removed))
+        return [lesson.id for lesson in lessons]
+
+    def remove(self, names: Sequence[str]) -> list[str]:
+        """Remove segments by their ids: nothing finds them any more. Gives the ids that were there."""
+        with self.writing():
+            taught = [name for name in dict.fromkeys(names) if name in self.lessons.taught]
+            stored = {name: self._number(name) for name in names if name not in self.lessons.taught}
+            there = {name: number for name, number in stored.items() if number is not None}
+            if taught or there:
+                self._write(Record((), tuple(taught), tuple(sorted(set(there.values())))))
+        return [name for name in dict.fromkeys(names) if name in there or name in taught]
+
+    def refresh(self) -> bool:
+        """Take up what others have written since this store was opened; says whether there was anything."""
+        if format.stamp(self.path) != self._stamp:
+            stamp, written = format.stamp(self.path), format.read_manifest(self.path)
+            self._stamp = stamp
+            if written != self.manifest:
+                self._take(written)
+                return True
+        return self._take_up() > 0
+
+    def compact(
+        self, model: "StateModel", *, workers: int | None = None, progress: "Progress | None" = None
+    ) -> "BuildReport":
+        """Make one part of everything: see `knnmt.datastore.compact`."""
+        from knnmt.datastore.compact import compact
+
+        return compact(self, model, workers=workers, progress=progress)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Be the only writer, and know all that others wrote before."""
+        deadline = time.monotonic() + LOCK_SECONDS
+        with (self.path / format.LOCK).open("w") as lock:
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except OSError:
+                    if time.monotonic() > deadline:
+                        raise StoreError(f"another process is writing to {self.path}: try again later") from None
+                    time.sleep(0.01)
+            self.refresh()
+            yield
+
+    def _write(self, record: Record) -> None:
+        self._journal.append(to_bytes(record))
+        self.lessons.apply(record)
+
+    def _take_up(self) -> int:
+        """Apply the records of the journal that are new, and count them."""
+        names = ("width", "source_vocabulary", "target_vocabulary", "segments")
+        before = self.lessons.version
+        for content in self._journal.read():
+            self.lessons.apply(from_bytes(content, *(self.part.sizes[name] for name in names)))
+        return self.lessons.version - before
 
     # ------------------------------------------------------------------------------------------------ checks
 
@@ -147,6 +328,8 @@ class Datastore:
             if name.endswith(".npy"):
                 part[name.removesuffix(".npy")]
             yield name
+        if self._journal.end:  # every record was checked when it was read
+            yield self._journal.path.name
         strangers = {path.name for path in part.folder.iterdir()} - set(part.files)
         if strangers:
             raise StoreError(f"{part.folder} holds what is not part of the store: {', '.join(sorted(strangers))}")

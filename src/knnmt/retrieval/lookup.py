@@ -5,6 +5,7 @@ sentences, beams or tokens in a step, nor anything that waits for the device (FA
 with their distances; `neighbours` gives p_kNN, which for `Ranked` is prepared beforehand.
 """
 
+import math
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
@@ -20,6 +21,9 @@ from knnmt.retrieval.tensors import Keys, Tensors
 
 COMPARED = 1 << 26  # pairs of states and keys that an exact search of the whole store compares at a time
 BLOCKS = 1 << 14, 1 << 20  # keys that it does that with, at least and at most
+TAUGHT = 32.0  # entries of a corpus that one of a lesson counts as
+MUCH_NEARER = 0.5  # times the distance of the nearest entry of the part
+SAME = 0.1  # of T: keys that are no farther apart are the same but for rounding
 
 
 class Found(NamedTuple):
@@ -38,6 +42,10 @@ class Found(NamedTuple):
     def scores(self, temperature: float) -> Tensor:
         """What the softmax is taken of. (B, K, k)."""
         return self.log_counts - self.distances / temperature
+
+    def columns(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Entries, tokens, distances and log counts, all (B, K, k)."""
+        return self.entries, self.tokens, self.distances, self.log_counts.expand_as(self.distances)
 
 
 class Lookup(Protocol):
@@ -102,8 +110,8 @@ class Whole:
         best = torch.empty((len(queries), 0), dtype=torch.int64, device=states.device)
         for start in range(0, len(self.keys), block):
             some = slice(start, start + block)
-            removed = None if self.tensors.removed is None else self.tensors.removed[some]
-            squared, places = Table(self.tensors.buffers, self.keys, some, removed).least(queries, count)
+            hidden = None if self.tensors.hidden is None else self.tensors.hidden[some]
+            squared, places = Table(self.tensors.buffers, self.keys, some, hidden).least(queries, count)
             best = torch.cat((best, pack(squared, places + start)), dim=1)
             best = best.topk(min(count, best.size(1)), dim=1, largest=False).values
         squared, entries = (each.unflatten(0, states.shape[:2]) for each in unpack(best))
@@ -123,7 +131,7 @@ class Indexed(Whole):
     def __init__(self, tensors: Tensors, selection: Selection, settings: RetrievalSettings) -> None:
         self.tensors, self.settings = tensors, settings
         self.index = tensors.index(settings.nprobe)
-        self.parameters = None if tensors.removed is None else _less(tensors.removed, self.index)
+        self.parameters = None if tensors.hidden is None else _less(tensors.hidden, self.index)
 
     def find(self, states: Tensor) -> Found:
         """The nearest in the lists that are searched."""
@@ -237,6 +245,47 @@ class ClusterExact(Exact):
         self.means.keep(rows)
 
 
+class Together:
+    """The k best of what is found in a store's part and among its lessons, whose entries are all compared.
+
+    A lesson is heard where it is much nearer than all in the part, and then as loud as `TAUGHT` of the loudest of that:
+    who teaches a translation wants to see it, also where the corpus has another one of the same text, and nowhere else.
+    """
+
+    def __init__(self, stored: Lookup, taught: Lookup, tensors: Tensors, settings: RetrievalSettings) -> None:
+        self.stored, self.taught, self.tensors, self.settings = stored, taught, tensors, settings
+
+    def find(self, states: Tensor) -> Found:
+        """The best of both."""
+        stored, taught = self.stored.find(states), self.taught.find(states)
+        assert self.tensors.taught is not None
+        temperature = self.settings.temperature_of(self.tensors.scale)
+        near = (MUCH_NEARER * stored.nearest + SAME * temperature)[:, :, None]
+        heard = (taught.distances <= near) & (taught.entries >= 0)
+        loudest = stored.log_counts.expand_as(stored.distances).amax(dim=2, keepdim=True)
+        taught = taught._replace(
+            entries=torch.where(heard, self.tensors.taught.entries[taught.entries], -1),
+            distances=taught.distances.masked_fill(~heard, FAR),
+            log_counts=loudest + math.log(TAUGHT),
+        )
+        columns = [torch.cat(pair, dim=2) for pair in zip(stored.columns(), taught.columns(), strict=True)]
+        scores = columns[3] - columns[2] / temperature
+        # a stable sort: which of equals is left out must not depend on the batch
+        best = scores.sort(dim=2, descending=True, stable=True).indices[:, :, : self.settings.k]
+        entries, tokens, distances, log_counts = (column.gather(2, best) for column in columns)
+        nearest = torch.minimum(stored.nearest, taught.distances.amin(dim=2))
+        return Found(entries, tokens, distances, nearest, log_counts)
+
+    def neighbours(self, states: Tensor) -> Neighbours:
+        """Their distribution."""
+        return _distribution(self.find(states), self.tensors, self.settings)
+
+    def keep(self, rows: Tensor) -> None:
+        """Only these sentences are still searched."""
+        self.stored.keep(rows)
+        self.taught.keep(rows)
+
+
 # --------------------------------------------------------------------------------------------------------- shared
 
 
@@ -245,10 +294,10 @@ def _table(tensors: Tensors, keys: Keys, numbers: Tensor, missing: Tensor) -> Ta
     return Table(tensors.buffers, keys, numbers.clamp_min(0), missing)
 
 
-def _less(removed: Tensor, index: Any) -> Any:
-    """What makes a FAISS index search among the entries that are not removed (E,)."""
+def _less(hidden: Tensor, index: Any) -> Any:
+    """What makes a FAISS index search among the entries that are not hidden (E,)."""
     faiss: Any = import_module("faiss")  # its types do not know the arguments that these take
-    kept = faiss.IDSelectorBitmap(np.packbits(~removed.cpu().numpy(), bitorder="little"))
+    kept = faiss.IDSelectorBitmap(np.packbits(~hidden.cpu().numpy(), bitorder="little"))
     if hasattr(index, "nprobe"):
         return faiss.SearchParametersIVF(sel=kept, nprobe=index.nprobe)
     return faiss.SearchParameters(sel=kept)
@@ -274,16 +323,16 @@ def _rankings(tensors: Tensors, clusters: Tensor, settings: RetrievalSettings) -
     begin, end = (tensors["ranking_offsets"][clusters.clamp_min(0) + step] for step in (0, 1))
     size = torch.where(there, end - begin, 0)
     longest = max(1, int(size.max()))
-    width = longest if settings.k is None or tensors.removed is not None else min(settings.k, longest)
+    width = longest if settings.k is None or tensors.hidden is not None else min(settings.k, longest)
     places = torch.arange(width, device=clusters.device)
     missing = places >= size[:, None]
     at = (begin[:, None] + places).masked_fill_(missing, 0)
     entries, tokens = tensors["ranking_entries"][at].long(), tensors["ranking_tokens"][at].long()
     distances = tensors.distance(tensors["ranking_distances"][at])
-    if tensors.removed is not None:
-        missing |= tensors.removed[entries]
+    if tensors.hidden is not None:
+        missing |= tensors.hidden[entries]
     distances = distances.masked_fill(missing, FAR)
-    if tensors.removed is not None:  # those behind a removed one move up
+    if tensors.hidden is not None:  # those behind a hidden one move up
         distances, order = least(distances, min(settings.k or width, width))
         entries, tokens = entries.gather(1, order), tokens.gather(1, order)
     return torch.where(distances < FAR, entries, -1), tokens, distances

@@ -65,7 +65,7 @@ def near_prototypes(tensors: Tensors, source: Source, settings: RetrievalSetting
     rows = _nearest_in_groups(tensors.buffers, states, types, offsets, keys, settings.c)
     owner, numbers = sentence.repeat_interleave(rows.size(1)), rows.flatten()
     there = numbers >= 0
-    if tensors.removed is not None:
+    if tensors.whole_prototypes is not None:
         there &= tensors.whole_prototypes[numbers]
     chosen = _rows(owner[there], numbers[there], len(source.ids))
     return everything(tensors, source, settings)._replace(entries=chosen)
@@ -103,7 +103,7 @@ def _nearest_tokens(tensors: Tensors, types: Tensor, states: Tensor, settings: R
     """The rows of the c nearest stored tokens of the same type, -1 where there are fewer. (Q,), (Q, d) to (Q, c)."""
     offsets, keys = tensors["type_offsets"], tensors.keys("source")
     sizes = offsets[types + 1] - offsets[types]
-    large = sizes >= LARGE_TYPE
+    large = (sizes >= LARGE_TYPE) & ("cluster_offsets" in tensors.arrays)  # what was taught has no clusters
     rows = _nearest_in_groups(tensors.buffers, states, types, offsets, keys, settings.c, skip=large)
     for query in large.nonzero().flatten().tolist():
         rows[query] = _nearest_in_large_type(tensors, types[query], states[query], settings)
@@ -206,8 +206,8 @@ def _entries_of(tensors: Tensors, owner: Tensor, tokens: Tensor) -> tuple[Tensor
     begin, end = (tensors["link_offsets"][tokens + step] for step in (0, 1))
     entries = tensors["link_entries"][runs(begin, end - begin)].long()
     owner = owner.repeat_interleave(end - begin)
-    if tensors.removed is not None:
-        there = ~tensors.removed[entries]
+    if tensors.hidden is not None:
+        there = ~tensors.hidden[entries]
         owner, entries = owner[there], entries[there]
     return owner, entries
 

@@ -24,6 +24,7 @@ LINKS = ("link_offsets", "link_entries")
 CLUSTERS = ("cluster_offsets", "cluster_source", "coarse_offsets", "coarse_ranges", "coarse_source")
 MEMBERS = ("cluster_starts", *LINKS)
 KEYS = ("target_ids", "target_keys", "target_norms")
+TEXTS = ("text", "text_offsets", "target_ids", "target_offsets")  # for evidence
 PROTOTYPES = (
     "proto_offsets", "proto_tokens", "proto_counts", "proto_entries", "proto_members",
     "proto_source", "proto_source_norms", "proto_source_steps",
@@ -96,11 +97,20 @@ class Retriever:
         _check_k(store, settings)
         self.store, self.settings, self.system = store, settings, system
         self.tensors = tensors or Tensors(store, device, removed)
+        _open(store, system)
 
     def look(self, ids: Tensor, mask: Tensor, states: Tensor) -> "SentenceLookup":
         """What sentences may see. ids, mask: (B, S); states: (B, S, d), of the encoder."""
-        chosen = self.system.select(self.tensors, select.Source(ids, mask, states), self.settings)
-        return SentenceLookup(self, self.system.lookup(self.tensors, chosen, self.settings))
+        self.tensors.refresh()
+        source = select.Source(ids, mask, states)
+        found = self._in(self.system, self.tensors, source)
+        if self.tensors.taught is not None:
+            taught = self._in(SYSTEMS["knn" if self.settings.system == "knn" else "fast"], self.tensors.taught, source)
+            found = lookup.Together(found, taught, self.tensors, self.settings)
+        return SentenceLookup(self, found)
+
+    def _in(self, system: System, tensors: Tensors, source: select.Source) -> lookup.Lookup:
+        return system.lookup(tensors, system.select(tensors, source, self.settings), self.settings)
 
 
 class SentenceLookup:
@@ -124,6 +134,14 @@ class SentenceLookup:
     def keep(self, rows: Tensor) -> None:
         """Only these sentences are still searched."""
         self.lookup.keep(rows)
+
+
+def _open(store: Datastore, system: System) -> None:
+    """Open all arrays that a system needs: what is missing or damaged is told now, and what is mapped stays readable
+    when a compaction removes the files."""
+    for name in (*system.arrays, *TEXTS):
+        if name in store.part or f"{name.removesuffix('keys')}codes" not in store.part:
+            store.part[name]
 
 
 def _check_k(store: Datastore, settings: RetrievalSettings) -> None:

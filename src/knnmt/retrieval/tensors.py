@@ -1,6 +1,6 @@
 """A store's arrays as tensors on the device that translates: each moved there once, when a system first needs it."""
 
-from functools import cached_property
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -10,7 +10,8 @@ from torch import Tensor
 
 from knnmt.datastore import quantize
 from knnmt.datastore.format import INDEX, Metric
-from knnmt.datastore.store import Datastore
+from knnmt.datastore.lessons import LessonPart
+from knnmt.datastore.store import Datastore, Part
 from knnmt.errors import StoreError
 from knnmt.retrieval.nearest import Buffers
 
@@ -55,26 +56,62 @@ class Clusters(NamedTuple):
 
 
 class Tensors:
-    """The arrays of a store on a device: `tensors["link_offsets"]`; `removed` are entries that nothing may find."""
+    """The arrays of a store on a device: `tensors["link_offsets"]`.
+
+    `removed` (E,) are entries of the part that nothing may find. What is taught or removed in the store is taken up by
+    `refresh`: then `hidden` (E,) are the entries that a search of the part must not find, `removed` and those of
+    lessons, and `taught` is everything taught, to be searched beside it.
+    """
 
     def __init__(self, store: Datastore, device: torch.device, removed: NDArray[np.bool_] | None = None) -> None:
-        self.store, self.device = store, device
+        self.store, self.device, self._excluded = store, device, removed
         self.metric: Metric = store.manifest.metric
         self.buffers = Buffers(device)
-        self.removed = None if removed is None else torch.from_numpy(removed).to(device)
-        self._moved: dict[str, Tensor] = {}
+        self._seen: tuple[Part, int] | None = None
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Take up what the store has learnt and forgotten."""
+        lessons = self.store.lessons
+        if self._seen == (self.store.part, lessons.version):
+            return
+        if self._seen is None or self._seen[0] is not self.store.part:
+            self._moved: dict[str, Tensor] = {}
+            self._norms: dict[str, Tensor] = {}
+            self._index: Any = None
+        self._seen = self.store.part, lessons.version
         self._clusters: dict[str, Clusters] = {}
-        self._norms: dict[str, Tensor] = {}
-        self._index: Any = None
+        self._whole_prototypes: Tensor | None = None
+        folded = [lesson.folded for lesson in lessons.taught.values() if lesson.folded is not None]
+        self.removed = self._mask(self._excluded, lessons.removed)
+        self.hidden = self._mask(self.removed, folded)
+        taught = self.store.lesson_part
+        self.taught = Taught(self, taught) if taught is not None else None
+
+    def _mask(self, marked: "NDArray[np.bool_] | Tensor | None", segments: "set[int] | list[int]") -> Tensor | None:
+        """The entries that are marked, and those of some segments. (E,) bool, or None for none."""
+        if marked is None and not segments:
+            return None
+        entries = self.store.part.sizes["entries"]
+        mask = torch.zeros(entries, dtype=torch.bool) if marked is None else torch.as_tensor(marked).clone()
+        offsets = self.store.part["target_offsets"]
+        for number in segments:
+            mask[int(offsets[number]) : int(offsets[number + 1])] = True
+        return mask.to(self.device)
+
+    @property
+    def arrays(self) -> "Part | Mapping[str, NDArray[Any]]":
+        """The arrays as they are kept."""
+        return self.store.part
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._moved:
-            self._moved[name] = torch.from_numpy(self.store.part[name]).to(self.device)
+            self._moved[name] = torch.from_numpy(self.arrays[name]).to(self.device)
         return self._moved[name]
 
     def keys(self, side: str) -> Keys:
         """The states of the `source` or the `target` side."""
-        part = self.store.part
+        part = self.arrays
         if f"{side}_keys" in part:
             return Keys(self[f"{side}_keys"], self[f"{side}_norms"])
         if f"{side}_codes" in part:
@@ -86,13 +123,16 @@ class Tensors:
         name = f"proto_{side}"
         return Keys(self[name], self[f"{name}_norms"], steps=self[f"{name}_steps"])
 
-    @cached_property
-    def whole_prototypes(self) -> Tensor:
-        """Which prototypes have lost none of their entries: what is left of a mean cannot be told. (P,) bool."""
-        counts, members = self["proto_counts"].long(), self["proto_members"].long()
-        removed = torch.zeros(len(members), dtype=torch.bool) if self.removed is None else self.removed[members]
-        owner = torch.arange(len(counts), device=self.device).repeat_interleave(counts)
-        return torch.ones(len(counts), dtype=torch.bool, device=self.device).index_fill_(0, owner[removed], False)
+    @property
+    def whole_prototypes(self) -> Tensor | None:
+        """Which prototypes have lost none of their entries: what is left of a mean cannot be told. (P,) bool, or None
+        where that is all of them."""
+        if self._whole_prototypes is None and self.removed is not None:
+            counts, members = self["proto_counts"].long(), self["proto_members"].long()
+            owner = torch.arange(len(counts), device=self.device).repeat_interleave(counts)
+            whole = torch.ones(len(counts), dtype=torch.bool, device=self.device)
+            self._whole_prototypes = whole.index_fill_(0, owner[self.removed[members]], False)
+        return self._whole_prototypes
 
     def means(self, name: str) -> Keys:
         """The means of clusters as keys; there are few, and their lengths are computed once."""
@@ -107,8 +147,8 @@ class Tensors:
         """The clusters with an entry among those that they link to, or that they rank: a removal can empty some."""
         if lists not in self._clusters:
             bounds = self["ranking_offsets"] if lists == "ranking" else self["link_offsets"][self["cluster_starts"]]
-            if self.removed is not None:
-                left = (~self.removed[self[f"{lists}_entries"]]).cumsum(0)
+            if self.hidden is not None:
+                left = (~self.hidden[self[f"{lists}_entries"]]).cumsum(0)
                 bounds = torch.nn.functional.pad(left, (1, 0))[bounds]
             filled = bounds[1:] > bounds[:-1]
             means = self.means("cluster_source")
@@ -133,7 +173,7 @@ class Tensors:
             self._index.nprobe = nprobe
         return self._index
 
-    @cached_property
+    @property
     def scale(self) -> float:
         """The median distance of two random keys."""
         return float(self.distance(torch.tensor(self.store.manifest.scale)))
@@ -152,3 +192,19 @@ class Tensors:
                 return squared.sqrt()
             case "cosine":
                 return squared / 2  # of vectors of length 1
+
+
+class Taught(Tensors):
+    """What a store was taught, as tensors of the same names; `entries` (T,) are the numbers of its target keys."""
+
+    def __init__(self, of: Tensors, lessons: LessonPart) -> None:
+        self.store, self.device, self.metric = of.store, of.device, of.metric
+        self.buffers, self.lessons = of.buffers, lessons
+        self.removed = self.hidden = self.taught = None
+        self._moved = {}
+        self.entries = torch.from_numpy(lessons.entries).to(of.device)
+
+    @property
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        """The arrays of the lessons."""
+        return self.lessons

@@ -1,0 +1,141 @@
+"""Commands that change a store, or give its content back: add, remove, compact, export."""
+
+import itertools
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from knnmt import terminal
+from knnmt.cli.app import DeviceOption, DtypeOption, JsonOption, ModelOption, app, load_model
+from knnmt.errors import UsageError
+
+StoreArgument = Annotated[Path, typer.Argument(help="The store's folder.")]
+TOGETHER = 64  # segments that are learnt, and on disk, at a time
+
+
+@app.command()
+def add(
+    store: StoreArgument,
+    corpus: Annotated[
+        list[Path] | None, typer.Argument(help="Files of segments, as for `knnmt build`; or --source and --target.")
+    ] = None,
+    source: Annotated[str | None, typer.Option(help="The source text of one segment.")] = None,
+    target: Annotated[str | None, typer.Option(help="Its translation.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--id", help="Its id: takes the place of a segment with the same.")
+    ] = None,
+    model: ModelOption = "mini-de-en",
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Teach a store segments. The next translation knows them; a segment takes the place of one with the same id."""
+    from knnmt.corpus import Languages, Segment, read_all
+    from knnmt.datastore.store import Datastore
+    from knnmt.errors import DataError
+
+    if bool(corpus) == (source is not None or target is not None) or (source is None) != (target is None):
+        raise UsageError("give files of segments, or one segment by --source and --target")
+    opened = Datastore.open(store)
+    languages = Languages.parse(opened.manifest.languages)
+    loaded = load_model(model, opened.manifest.languages, device, dtype, None)
+    faults: list[str] = []
+    ids: list[str] = []
+
+    def bad(fault: DataError) -> None:
+        faults.append(str(fault))
+
+    if source is not None and target is not None:
+        ids = opened.add([Segment(source, target, "", name)], loaded)
+    else:
+        given = iter(terminal.watched(read_all(corpus or [], languages, bad=bad), "learning"))
+        while some := list(itertools.islice(given, TOGETHER)):
+            ids += opened.add(some, loaded, bad=bad)
+        if not ids:
+            raise DataError(f"there was nothing to learn; {faults[0] if faults else 'the files have no segments'}")
+    if as_json:
+        typer.echo(json.dumps({"ids": ids, "faults": faults, "segments": len(opened)}, ensure_ascii=False))
+        return
+    for fault in faults[:10]:
+        typer.echo(f"left out: {fault}", err=True)
+    if len(faults) > 10:
+        typer.echo(f"left out: {len(faults) - 10:,} more", err=True)
+    typer.echo(f"{store}: learnt {len(ids):,} segments, and has {len(opened):,} now")
+
+
+@app.command()
+def remove(
+    store: StoreArgument,
+    ids: Annotated[list[str], typer.Argument(help="Ids of segments, as `knnmt export --format jsonl` shows them.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Remove segments from a store. The next translation knows nothing of them; `compact` erases their text."""
+    from knnmt.datastore.store import Datastore
+
+    opened = Datastore.open(store)
+    removed = opened.remove(ids)
+    if missing := [name for name in ids if name not in removed]:
+        typer.echo(f"not there: {', '.join(missing)}", err=True)
+    if as_json:
+        typer.echo(json.dumps({"removed": removed, "missing": missing, "segments": len(opened)}, ensure_ascii=False))
+    else:
+        typer.echo(f"{store}: removed {len(removed):,} segments, and has {len(opened):,} now")
+    if missing and not removed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def compact(
+    store: StoreArgument,
+    model: ModelOption = "mini-de-en",
+    workers: Annotated[int | None, typer.Option(min=1, help="Threads. [default: all cores]")] = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Fold what was taught into a store's arrays and erase what was removed. Others may use the store meanwhile."""
+    from knnmt.datastore.store import Datastore
+
+    opened = Datastore.open(store)
+    loaded = load_model(model, opened.manifest.languages, device, dtype, None)
+    with terminal.stages() as progress:
+        report = opened.compact(loaded, workers=workers, progress=progress)
+    if as_json:
+        typer.echo(json.dumps(asdict(report), indent=2))
+        return
+    spent = f"compacted in {sum(report.seconds.values()):.1f} s" if report.seconds else "there was nothing to do"
+    typer.echo(f"{store}: {len(opened):,} segments, {terminal.size(report.size)}; {spent}")
+
+
+@app.command()
+def export(
+    store: StoreArgument,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="A file. [default: standard output]")] = None,
+    kind: Annotated[
+        Literal["tmx", "tsv", "jsonl"] | None,
+        typer.Option("--format", help="[default: by the file's name, else jsonl]"),
+    ] = None,
+    taught: Annotated[
+        bool, typer.Option("--taught", help="Only what was taught, not what the store was built of.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a store's segments as TMX, TSV or JSONL, without those that were removed."""
+    from knnmt.corpus import Languages
+    from knnmt.corpus.writers import write
+    from knnmt.datastore.store import Datastore
+
+    opened = Datastore.open(store)
+    named = out.suffix.removeprefix(".") if out is not None else ""
+    if kind is None and named not in ("tmx", "tsv", "jsonl", ""):
+        raise UsageError(f"no format is called {named}: use --format tmx, tsv or jsonl")
+    chosen: Literal["tmx", "tsv", "jsonl"] = kind or (named if named in ("tmx", "tsv", "jsonl") else "jsonl")  # type: ignore[assignment]
+    segments = iter(reversed(opened.recent())) if taught else opened.segments()
+    languages = Languages.parse(opened.manifest.languages)
+    with terminal.writing(out) as file:
+        count = write(segments, file.buffer, chosen, languages)  # type: ignore[attr-defined]
+    if as_json:
+        typer.echo(json.dumps({"segments": count, "format": chosen}), err=out is None)

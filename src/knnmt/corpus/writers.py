@@ -1,0 +1,112 @@
+"""Segments out: TMX, TSV and JSONL, streamed, such that the readers give back the same texts.
+
+Where a format has no way to write a character, that character becomes a space or goes, and nothing else changes:
+TSV has no tabs and line ends inside a text, and XML no control characters.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO, Literal
+from xml.sax.saxutils import escape, quoteattr
+
+from knnmt import __version__
+from knnmt.corpus.segment import Segment
+from knnmt.languages import Languages
+
+Kind = Literal["tmx", "tsv", "jsonl"]
+
+# What XML 1.0 cannot hold, not even escaped.
+_NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_BREAKS = re.compile("[\t\n\r]+")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+# A store calls its seventeenth segment «#16» where that has no id of its own: a place, which means nothing elsewhere.
+_PLACE = re.compile(r"#\d+")
+_TMX_DATE = re.compile(r"\d{8}T\d{6}Z")
+PIECE = 1 << 16  # bytes handed on at a time, at least
+
+
+def write(segments: Iterable[Segment], out: BinaryIO, kind: Kind, languages: Languages) -> int:
+    """Write segments and give their number."""
+    count = 0
+
+    def counted() -> Iterator[Segment]:
+        nonlocal count
+        for segment in segments:
+            count += 1
+            yield segment
+
+    for piece in pieces(counted(), kind, languages):
+        out.write(piece)
+    return count
+
+
+def pieces(segments: Iterable[Segment], kind: Kind, languages: Languages) -> Iterator[bytes]:
+    """Stream a file of segments in pieces of about 64 KiB."""
+    head, line, foot = _FORMATS[kind](languages)
+    held, size = [head], len(head)
+    for segment in segments:
+        held.append(line(segment))
+        size += len(held[-1])
+        if size >= PIECE:
+            yield "".join(held).encode()
+            held, size = [], 0
+    held.append(foot)
+    if last := "".join(held):
+        yield last.encode()
+
+
+_Format = tuple[str, Callable[[Segment], str], str]  # what comes first, each segment, what comes last
+
+
+def _tmx(languages: Languages) -> _Format:
+    head = (
+        '<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">\n'
+        f'  <header creationtool="knnmt" creationtoolversion={quoteattr(__version__)} segtype="sentence" o-tmf="knnmt" '
+        f'adminlang="en" srclang={quoteattr(languages.source)} datatype="plaintext"/>\n  <body>\n'
+    )
+    return head, lambda segment: _unit(segment, languages), "  </body>\n</tmx>\n"
+
+
+def _unit(segment: Segment, languages: Languages) -> str:
+    name, dated = _own_id(segment), ""
+    identity = f" tuid={quoteattr(_NO_XML.sub('', name))}" if name else ""
+    if segment.date and _TMX_DATE.fullmatch(segment.date):
+        dated = f' changedate="{segment.date}"'
+    return (
+        f"    <tu{identity}>\n"
+        f"      <tuv xml:lang={quoteattr(languages.source)}><seg>{_xml(segment.source)}</seg></tuv>\n"
+        f"      <tuv xml:lang={quoteattr(languages.target)}{dated}><seg>{_xml(segment.target)}</seg></tuv>\n"
+        "    </tu>\n"
+    )
+
+
+def _xml(text: str) -> str:
+    return escape(_NO_XML.sub("", text), {"\r": "&#13;"})  # a bare carriage return is read as a line feed
+
+
+def _tsv(languages: Languages) -> _Format:
+    return "", _row, ""
+
+
+def _row(segment: Segment) -> str:
+    cells = [segment.source, segment.target, *([name] if (name := _own_id(segment)) else [])]
+    return "\t".join(_SURROGATE.sub("", _BREAKS.sub(" ", cell)) for cell in cells) + "\n"
+
+
+def _jsonl(languages: Languages) -> _Format:
+    return "", _object, ""
+
+
+def _object(segment: Segment) -> str:
+    record = {"source": segment.source, "target": segment.target}
+    if name := _own_id(segment):
+        record["id"] = name
+    return json.dumps({key: _SURROGATE.sub("", text) for key, text in record.items()}, ensure_ascii=False) + "\n"
+
+
+def _own_id(segment: Segment) -> str | None:
+    return segment.id if segment.id and not _PLACE.fullmatch(segment.id) else None
+
+
+_FORMATS: dict[Kind, Callable[[Languages], _Format]] = {"tmx": _tmx, "tsv": _tsv, "jsonl": _jsonl}

@@ -1,0 +1,89 @@
+"""One part of everything: what was taught is folded into clusters and prototypes, and what was removed is erased.
+
+The store is built again from its own segments, beside itself, while others read it, teach it and remove from it. Only
+when the new part is sealed does the store change: under the writers' lock, what happened meanwhile goes into the new
+part's journal, and the new manifest takes the old one's place. Lessons stay lessons: they are in the part, and are
+still searched exactly, as long as nobody removes them.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from knnmt.corpus import Languages, Segment
+from knnmt.datastore import format, stages
+from knnmt.datastore.build import BuildReport, begin, cores, locked, remove, run_stages
+from knnmt.datastore.journal import Journal
+from knnmt.datastore.lessons import Lesson, Lessons, Record, to_bytes
+from knnmt.datastore.settings import BuildSettings
+from knnmt.errors import StoreError
+from knnmt.model.represent import StateModel
+
+if TYPE_CHECKING:
+    from knnmt.datastore.store import Datastore
+
+
+def compact(
+    store: "Datastore", model: StateModel, *, workers: int | None = None, progress: stages.Progress | None = None
+) -> BuildReport:
+    """Make one part of a store's part and its lessons; nothing is done where there is nothing new or removed."""
+    store.check(model)
+    store.refresh()
+    part, lessons, removed = store.part, store.lessons.unfolded, frozenset(store.lessons.removed)
+    if not lessons and not removed:
+        return BuildReport({}, store.manifest.kept, store.manifest.dropped, store.manifest.size, 0)
+    kept = [number for number in range(part.sizes["segments"]) if number not in removed]
+    if not kept and not lessons:
+        raise StoreError(f"nothing would be left of {store.path}: delete the folder instead")
+
+    def read(bad: object) -> Iterator[Segment]:
+        yield from map(part.segment, kept)
+        yield from (lesson.segment for lesson in lessons)
+
+    # the texts went through cleaning when they came in; alignments made elsewhere are of the old segments
+    settings = BuildSettings.model_validate(store.manifest.settings).model_copy(update={"clean": None})
+    changes = [store.manifest.plan, sorted(removed), [(lesson.id, lesson.segment.target) for lesson in lessons]]
+    plan = format.digest(json.dumps(changes).encode())
+    work = format.work_folder(store.path)
+    with locked(work):
+        begin(work, plan)
+        job = stages.Job(
+            read, None, model, Languages.parse(store.manifest.languages), settings,
+            work / "part", work / "scratch", workers or cores(), progress,
+        )  # fmt: skip
+        report, manifest = run_stages(job, plan, work)
+        if report.kept != len(kept) + len(lessons):
+            raise StoreError(f"{store.path} could not be compacted: the model does not take all of its segments")
+        manifest = manifest.model_copy(update={"dropped": store.manifest.dropped})
+        with store.writing():
+            if store.part is not part:
+                raise StoreError(f"{store.path} was replaced while it was being compacted: do it again")
+            record = _moved(store.lessons, kept, lessons)
+            journal = format.journal_of(store.path, manifest.parts[0])
+            journal.unlink(missing_ok=True)
+            if record != Record():
+                Journal(journal).append(to_bytes(record))
+            format.publish(work / "part", manifest, store.path)
+        remove(work)
+    store.refresh()
+    report.dropped = manifest.dropped
+    return report
+
+
+def _moved(state: Lessons, kept: list[int], folded: list[Lesson]) -> Record:
+    """All that was taught and removed by now, for a part of the segments `kept` of the old one and of lessons."""
+    place = {number: now for now, number in enumerate(kept)}
+    place_of = {lesson.id: now for now, lesson in enumerate(folded, start=len(kept))}
+    removed = {place[number] for number in state.removed if number in place}
+    taught = []
+    for lesson in state.taught.values():
+        if lesson.folded is not None:
+            taught.append(replace(lesson, folded=place[lesson.folded]))
+        elif lesson.id in place_of and lesson is folded[place_of[lesson.id] - len(kept)]:
+            taught.append(replace(lesson, folded=place_of[lesson.id]))
+        else:  # taught since
+            taught.append(lesson)
+    # those that were removed since, or taught again in another way
+    removed |= {place_of[lesson.id] for lesson in folded if state.taught.get(lesson.id) is not lesson}
+    return Record(tuple(taught), (), tuple(sorted(removed)))

@@ -1,0 +1,320 @@
+"""What was taught and removed since a store's part was sealed: a few segments with their states, searched exactly.
+
+A lesson is a segment with all that retrieval needs of it. Records of a journal carry lessons and removals; `Lessons`
+is what they add up to; `Lessons.part` puts the lessons into the arrays that a sealed part would have for them.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from knnmt.align import Aligner, Bitext, Links
+from knnmt.align.bitext import Int32, Int64, offsets_of
+from knnmt.corpus.segment import Segment
+from knnmt.datastore.format import digest
+from knnmt.datastore.stages import group_by_type, stored
+from knnmt.errors import DataError, StoreError
+from knnmt.model.represent import StateModel, represent
+from knnmt.model.transformer import KeyKind
+
+Float16 = NDArray[np.float16]
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """A segment that was taught.
+
+    segment: its texts, and its id; source_ids: (S,), target_ids: (T,) int32, `</s>` at the end of both;
+    links: (L, 2) int32, source and target positions; source_states: (S, d), target_keys: (T, d) float16;
+    folded: its number in the part, once it has become part of that
+    """
+
+    segment: Segment
+    source_ids: Int32
+    target_ids: Int32
+    links: Int32
+    source_states: Float16
+    target_keys: Float16
+    folded: int | None = None
+
+    @property
+    def id(self) -> str:
+        """What it is known by."""
+        return self.segment.id or ""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One change of a store: lessons that are new, ids of lessons that go, numbers of the part's segments that go."""
+
+    taught: tuple[Lesson, ...] = ()
+    dropped: tuple[str, ...] = ()
+    removed: tuple[int, ...] = ()
+
+
+class Lessons:
+    """All lessons and removals, as they stand after some records."""
+
+    def __init__(self, segments: int, entries: int) -> None:
+        self.taught: dict[str, Lesson] = {}  # by id, the oldest first
+        self.removed: set[int] = set()  # segments of the part
+        self.version = 0  # of this state, for whoever keeps something derived from it
+        # numbers of segments and entries go on where the part's end; one that was removed leaves its numbers unused
+        self._first: dict[str, tuple[int, int]] = {}
+        self._next = segments, entries
+
+    def apply(self, record: Record) -> None:
+        """Take up a change."""
+        for name in record.dropped:
+            lesson = self.taught.pop(name, None)
+            if lesson is not None and lesson.folded is not None:
+                self.removed.add(lesson.folded)
+        self.removed.update(record.removed)
+        for lesson in record.taught:
+            self.taught[lesson.id] = lesson
+            if lesson.folded is None:
+                self._first[lesson.id] = self._next
+                self._next = self._next[0] + 1, self._next[1] + lesson.target_ids.size
+        self.version += 1
+
+    def __len__(self) -> int:
+        return len(self.taught)
+
+    @property
+    def unfolded(self) -> list[Lesson]:
+        """The lessons that are not in the part."""
+        return [lesson for lesson in self.taught.values() if lesson.folded is None]
+
+    def part(self, target_offsets: Int64, vocabulary: int) -> "LessonPart | None":
+        """Everything taught in arrays; None where there is nothing. target_offsets: those of the part."""
+        if not self.taught:
+            return None
+        lessons = list(self.taught.values())
+        numbers = [lesson.folded if lesson.folded is not None else self._first[lesson.id][0] for lesson in lessons]
+        first = [
+            int(target_offsets[lesson.folded]) if lesson.folded is not None else self._first[lesson.id][1]
+            for lesson in lessons
+        ]
+        return LessonPart(lessons, np.array(numbers), np.array(first), vocabulary)
+
+    def record(self) -> Record:
+        """The whole state as one change of a part with nothing taught."""
+        return Record(tuple(self.taught.values()), (), tuple(sorted(self.removed)))
+
+
+class LessonPart(Mapping[str, NDArray[Any]]):
+    """Lessons as the arrays of a part, by the same names; `entries` (T,) are the numbers of its rows of target keys."""
+
+    def __init__(self, lessons: Sequence[Lesson], numbers: Int64, first: Int64, vocabulary: int) -> None:
+        self.lessons, self.numbers = lessons, numbers
+        sizes = np.array([lesson.target_ids.size for lesson in lessons])
+        self.entries = np.repeat(first - offsets_of(sizes)[:-1], sizes) + np.arange(sizes.sum())
+        pairs = ((lesson.source_ids.tolist(), lesson.target_ids.tolist()) for lesson in lessons)
+        bitext = Bitext.from_pairs(pairs)
+        links = np.concatenate([lesson.links for lesson in lessons])
+        counts = offsets_of(np.array([len(lesson.links) for lesson in lessons]))
+        grouped = group_by_type(bitext, Links(links[:, 0], links[:, 1], counts), vocabulary)
+        positions = grouped.pop("positions")
+        source = np.concatenate([lesson.source_states for lesson in lessons])[positions]
+        target = np.concatenate([lesson.target_keys for lesson in lessons])
+        self._arrays: dict[str, NDArray[Any]] = {
+            **grouped,
+            "target_ids": bitext.target_ids,
+            "source_keys": source,
+            "source_norms": _squared_lengths(source),
+            "target_keys": target,
+            "target_norms": _squared_lengths(target),
+        }
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    @cached_property
+    def segment_of(self) -> dict[int, Lesson]:
+        """Lessons by the numbers of their segments."""
+        return dict(zip(self.numbers.tolist(), self.lessons, strict=True))
+
+    def where(self, entries: Int64) -> tuple[Int64, Int64]:
+        """The segment of each entry, and its place in that, for those that are of lessons; -1 for the others."""
+        order = np.argsort(self.entries)
+        rows = order[np.searchsorted(self.entries, entries, sorter=order).clip(max=len(order) - 1)]
+        lengths = np.array([lesson.target_ids.size for lesson in self.lessons])
+        offsets = offsets_of(lengths)
+        lesson = np.searchsorted(offsets, rows, side="right") - 1
+        known = self.entries[rows] == entries
+        return np.where(known, self.numbers[lesson], -1), np.where(known, rows - offsets[lesson], -1)
+
+
+def learn(
+    segments: Sequence[Segment],
+    model: StateModel,
+    aligner: Aligner,
+    key: KeyKind,
+    *,
+    unit: bool,
+    bad: Callable[[DataError], None] | None = None,
+) -> list[Lesson]:
+    """Make lessons of segments: tokens, links by the alignment model of the store's corpus, and states.
+
+    What cannot be learnt is told to `bad` and left out, or raised where nobody wants to be told.
+    """
+    segments = [_named(segment) for segment in segments]
+    sources = model.tokenizer.encode_source([segment.source for segment in segments])
+    targets = model.tokenizer.encode_target([segment.target for segment in segments])
+    fit = []
+    for row, fault in enumerate(map(partial(_fault, model), segments, sources, targets)):
+        if fault is None:
+            fit.append(row)
+        elif bad is None:
+            raise fault
+        else:
+            bad(fault)
+    segments = [segments[row] for row in fit]
+    sources, targets = ([side[row] for row in fit] for side in (sources, targets))
+    if not segments:
+        return []
+    bitext = Bitext.from_pairs(
+        (source, [*target, model.special.end]) for source, target in zip(sources, targets, strict=True)
+    )
+    links = aligner.align(bitext)
+    lessons: dict[int, Lesson] = {}
+    for some in represent(model, list(zip(sources, targets, strict=True)), key=key, batch_tokens=2048):
+        source_states = np.split(stored(some.source, unit), np.cumsum([len(sources[row]) for row in some.rows])[:-1])
+        target_keys = np.split(stored(some.target, unit), np.cumsum([len(targets[row]) + 1 for row in some.rows])[:-1])
+        for row, states, keys in zip(some.rows, source_states, target_keys, strict=True):
+            source_ids = np.array(sources[row], np.int32)
+            target_ids = np.array([*targets[row], model.special.end], np.int32)
+            pairs = np.array(links.segment(row), np.int32).reshape(-1, 2)
+            lessons[row] = Lesson(segments[row], source_ids, target_ids, pairs, states, keys)
+    return [lessons[row] for row in range(len(segments))]
+
+
+def _fault(model: StateModel, segment: Segment, source: list[int], target: list[int]) -> DataError | None:
+    """Why a segment cannot be learnt."""
+    room = model.transformer.architecture.max_positions - len(model.special.prefix) - 1
+    where = f"{segment.origin}: " if segment.origin else ""
+    if not segment.source or not target:
+        return DataError(f"{where}a segment with an empty side cannot be learnt: {_shown(segment)}")
+    if len(source) > model.max_source or len(target) > room:
+        return DataError(f"{where}a segment is too long for the model, cut it into sentences: {_shown(segment)}")
+    return None
+
+
+def _named(segment: Segment) -> Segment:
+    """A segment as it is kept: one space between words, as a translation has it, and an id."""
+    source, target = " ".join(segment.source.split()), " ".join(segment.target.split())
+    name = segment.id or digest(f"{source}\0{target}".encode(errors="surrogatepass"))[:16]
+    return replace(segment, source=source, target=target, id=name)
+
+
+def _shown(segment: Segment) -> str:
+    text = f"{segment.source} | {segment.target}"
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def _squared_lengths(rows: Float16) -> NDArray[np.float32]:
+    return torch.from_numpy(rows).float().square().sum(dim=-1).numpy()
+
+
+# ------------------------------------------------------------------------------------------------- records as bytes
+
+
+class _Written(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Header(_Written):
+    """A lesson but for its arrays, whose sizes it gives."""
+
+    source: str
+    target: str
+    origin: str
+    id: str = Field(min_length=1)
+    folded: int | None = Field(ge=0)
+    source_tokens: int = Field(ge=1)
+    target_tokens: int = Field(ge=1)
+    links: int = Field(ge=0)
+
+
+class _RecordHeader(_Written):
+    taught: list[_Header] = []
+    dropped: list[str] = []
+    removed: list[int] = []
+
+
+def to_bytes(record: Record) -> bytes:
+    """A record as a journal keeps it: JSON, its length before it, and the arrays of the lessons."""
+    header = _RecordHeader(
+        taught=[
+            _Header(
+                source=lesson.segment.source, target=lesson.segment.target, origin=lesson.segment.origin, id=lesson.id,
+                folded=lesson.folded, source_tokens=lesson.source_ids.size, target_tokens=lesson.target_ids.size,
+                links=len(lesson.links),
+            )
+            for lesson in record.taught
+        ],
+        dropped=list(record.dropped),
+        removed=list(record.removed),
+    )  # fmt: skip
+    head = json.dumps(header.model_dump(mode="json")).encode()  # ASCII: half a surrogate pair is kept as it is
+    arrays = [
+        array.tobytes()
+        for lesson in record.taught
+        for array in (
+            lesson.source_ids, lesson.target_ids, lesson.links, lesson.source_states, lesson.target_keys,
+        )
+    ]  # fmt: skip
+    return b"".join((len(head).to_bytes(8, "little"), head, *arrays))
+
+
+def from_bytes(content: bytes, width: int, source_vocabulary: int, target_vocabulary: int, segments: int) -> Record:
+    """Read what `to_bytes` wrote for a store of these sizes; what cannot be one of its records is refused."""
+    length = int.from_bytes(content[:8], "little")
+    try:
+        header = _RecordHeader.model_validate_json(content[8 : 8 + length])
+    except ValidationError as error:
+        raise StoreError("the journal is damaged: a record is none of a store's") from error
+    at = 8 + length
+
+    def take(dtype: str, *shape: int) -> NDArray[Any]:
+        nonlocal at
+        count = int(np.prod(shape))
+        end = at + count * np.dtype(dtype).itemsize
+        if end > len(content):
+            raise StoreError("the journal is damaged: a record is shorter than it says")
+        array = np.frombuffer(content, dtype, count, at).reshape(shape)
+        at = end
+        return array
+
+    taught = []
+    for lesson in header.taught:
+        source_ids, target_ids = take("int32", lesson.source_tokens), take("int32", lesson.target_tokens)
+        links = take("int32", lesson.links, 2)
+        states, keys = take("float16", lesson.source_tokens, width), take("float16", lesson.target_tokens, width)
+        bounds = [(source_ids, source_vocabulary), (target_ids, target_vocabulary)]
+        bounds += [(links[:, 0], lesson.source_tokens), (links[:, 1], lesson.target_tokens)]
+        bounds += [(np.array([] if lesson.folded is None else [lesson.folded], np.int64), segments)]
+        if not all(_inside(array, size) for array, size in bounds):
+            raise StoreError("the journal is damaged: a lesson has numbers that this store cannot have")
+        segment = Segment(lesson.source, lesson.target, lesson.origin, lesson.id)
+        taught.append(Lesson(segment, source_ids, target_ids, links, states, keys, lesson.folded))
+    if at != len(content) or not _inside(np.array(header.removed, np.int64), segments):
+        raise StoreError("the journal is damaged: a record does not fit this store")
+    return Record(tuple(taught), tuple(header.dropped), tuple(header.removed))
+
+
+def _inside(numbers: NDArray[Any], size: int) -> bool:
+    return not numbers.size or (int(numbers.min()) >= 0 and int(numbers.max()) < size)

@@ -1,0 +1,101 @@
+"""add, remove, compact and export, as one types them."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from knnmt.cli.app import app
+from knnmt.datastore.build import build
+from knnmt.datastore.settings import BuildSettings
+from knnmt.datastore.store import Datastore
+from knnmt.model.checkpoint import load
+
+from ..datastore.examples import parallel_text
+
+
+@pytest.fixture(scope="module")
+def model(model_folder: Callable[[str], Path]) -> str:
+    return str(model_folder("marian"))
+
+
+@pytest.fixture(scope="module")
+def sealed(model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sealed")
+    corpus = parallel_text(folder / "corpus.tsv", 20)
+    loaded = load(model, langs="de-en", device="cpu")
+    build([corpus], loaded, folder / "store", "de-en", BuildSettings(clean=None, cluster_size=4))
+    return folder / "store"
+
+
+@pytest.fixture
+def store(sealed: Path, tmp_path: Path) -> Path:
+    shutil.copytree(sealed, tmp_path / "store")
+    return tmp_path / "store"
+
+
+def run(*arguments: str | Path) -> tuple[int, str]:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return result.exit_code, result.output
+
+
+def test_a_segment_is_taught_changed_removed_and_folded_in(store: Path, model: str) -> None:
+    lesson = ("--source", "der Hund", "--target", "the dog", "--id", "one")
+    assert run("add", store, *lesson, "--model", model) == (0, f"{store}: learnt 1 segments, and has 21 now\n")
+    code, out = run("add", store, *lesson[:3], "a dog", "--id", "one", "--model", model, "--json")
+    assert (code, json.loads(out)) == (0, {"ids": ["one"], "faults": [], "segments": 21})
+    code, out = run("export", store, "--taught")
+    assert json.loads(out)["target"] == "a dog"
+    code, out = run("compact", store, "--model", model)
+    assert "21 segments" in out
+    code, out = run("compact", store, "--model", model)
+    assert "there was nothing to do" in out
+    assert run("remove", store, "one")[1] == f"{store}: removed 1 segments, and has 20 now\n"
+    assert run("verify", store, "--full")[0] == 0
+    assert run("inspect", store)[0] == 0
+
+
+def test_files_are_taught_and_what_is_unfit_is_named(store: Path, model: str, tmp_path: Path) -> None:
+    corpus = tmp_path / "new.tsv"
+    corpus.write_text("der Baum\tthe tree\nleer\t\n" + "Hund " * 90 + "\tdog\n" + "das Haus\tthe house\n")
+    code, out = run("add", store, corpus, "--model", model)
+    assert code == 0
+    assert "learnt 2 segments" in out
+    assert f"{corpus}:3" in out
+    (tmp_path / "bad.tsv").write_text("x\t\n")
+    code, out = run("add", store, tmp_path / "bad.tsv", "--model", model)
+    assert (code, "nothing to learn" in out) == (1, True)
+
+
+@pytest.mark.parametrize("kind", ["tmx", "tsv", "jsonl"])
+def test_what_is_exported_can_be_taught_again(store: Path, model: str, tmp_path: Path, kind: str) -> None:
+    out = tmp_path / f"all.{kind}"
+    assert run("export", store, "--out", out)[0] == 0
+    before = [(segment.source, segment.target) for segment in Datastore.open(store).segments()]
+    names = [segment.id or "" for segment in Datastore.open(store).segments()]
+    assert run("remove", store, *names)[0] == 0
+    assert len(Datastore.open(store)) == 0
+    code, said = run("add", store, out, "--model", model)
+    assert code == 0, said
+    assert sorted((segment.source, segment.target) for segment in Datastore.open(store).segments()) == sorted(before)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wrong"),
+    [
+        (["add", "STORE"], "give files of segments, or one segment"),
+        (["add", "STORE", "--source", "x"], "give files of segments, or one segment"),
+        (["add", "nowhere", "--source", "x", "--target", "y"], "there is no datastore at nowhere"),
+        (["remove", "STORE", "nobody"], "not there: nobody"),
+        (["export", "STORE", "--out", "x.doc"], "no format is called doc"),
+        (["export", "nowhere"], "there is no datastore"),
+    ],
+)
+def test_wrong_use_is_one_line(store: Path, arguments: list[str], wrong: str) -> None:
+    code, out = run(*(str(store) if argument == "STORE" else argument for argument in arguments))
+    assert code in (1, 2)
+    assert wrong in out
+    assert "Traceback" not in out
