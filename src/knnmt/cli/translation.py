@@ -53,7 +53,7 @@ def translate(
     settings_file: SettingsOption = None,
     k: Annotated[int | None, typer.Option("-k", help="Neighbours. [default: 16]")] = None,
     c: Annotated[
-        int | None, typer.Option("-c", help="Tokens or prototypes that a source token sees. [default: 64]")
+        int | None, typer.Option("-c", help="Tokens or prototypes that a source token sees. [default: by the system]")
     ] = None,
     temperature: Annotated[
         float | None, typer.Option(help="Of the softmax over distances. [default: by the store]")

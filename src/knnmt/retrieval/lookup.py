@@ -219,6 +219,57 @@ class Prototypes(Exact):
         self.log_counts, self.handicaps = self.log_counts[rows], self.handicaps[rows]
 
 
+class Small(Exact):
+    """Everything that a sentence sees, by its narrow keys: p_kNN is the softmax over all of it, not over the k nearest.
+
+    To search for those would cost more than to add up all; entries that are far away weigh nothing. They are in the
+    order of their tokens, so that a step adds up what each token gets (B, K, D) in one pass.
+    """
+
+    def __init__(self, tensors: Tensors, selection: Selection, settings: RetrievalSettings) -> None:
+        self.tensors, self.settings = tensors, settings
+        missing = selection.entries < 0
+        tokens = tensors["target_ids"][selection.entries.clamp_min(0)].long()
+        tokens, order = tokens.masked_fill_(missing, torch.iinfo(torch.int64).max).sort(dim=1, stable=True)
+        self.entries, missing = selection.entries.gather(1, order), missing.gather(1, order)
+        self.projection = tensors["small_target_projection"]
+        self.table = _table(tensors, tensors.small("target"), self.entries, missing)
+        new = torch.ones_like(missing)
+        new[:, 1:] = tokens[:, 1:] != tokens[:, :-1]
+        new &= ~missing
+        self.slots = (new.cumsum(dim=1) - 1).clamp_min_(0)  # which of its sentence's tokens each entry has
+        self.tokens = tokens.masked_fill_(missing, 0)
+        self.distinct = _filled(self.tokens, self.slots, new, tensors.store.part.sizes["target_vocabulary"])
+        self.empty = bool(missing.all(dim=1).any())
+
+    def find(self, states: Tensor) -> Found:
+        """All that the sentence sees."""
+        distances = self._distances(states)
+        shape = distances.shape
+        entries, tokens = (each[:, None].expand(shape) for each in (self.entries, self.tokens))
+        return Found(entries, tokens, distances, distances.amin(dim=2), distances.new_zeros(()))
+
+    def neighbours(self, states: Tensor) -> Neighbours:
+        """Their distribution: a softmax, and a sum for each token."""
+        distances = self._distances(states)
+        p = (distances * (-1.0 / self.settings.temperature_of(self.tensors.scale))).softmax(dim=2)
+        if self.empty:  # nothing has no softmax
+            p = p.nan_to_num_()
+        shape = (*p.shape[:2], self.distinct.size(1))
+        total = p.new_zeros(shape).scatter_add_(2, self.slots[:, None].expand(p.shape), p)
+        return Neighbours(self.distinct[:, None].expand(shape), total.log_(), distances.amin(dim=2))
+
+    def _distances(self, states: Tensor) -> Tensor:
+        """(B, K, N)."""
+        squared = self.table.distances(states @ self.projection)[:, :, : self.table.count]
+        return self.tensors.distance(squared.clamp_min_(0.0))
+
+    def keep(self, rows: Tensor) -> None:
+        """Only these sentences are still searched."""
+        super().keep(rows)
+        self.slots, self.distinct = self.slots[rows], self.distinct[rows]
+
+
 class ClusterExact(Exact):
     """The k entries of the nearest cluster that are nearest to the state itself (Faster without cached distances)."""
 
@@ -292,6 +343,25 @@ class Together:
 def _table(tensors: Tensors, keys: Keys, numbers: Tensor, missing: Tensor) -> Table:
     """Rows (B, N) of keys, to be looked up step by step; -1 is none."""
     return Table(tensors.buffers, keys, numbers.clamp_min(0), missing)
+
+
+def _filled(tokens: Tensor, slots: Tensor, new: Tensor, vocabulary: int) -> Tensor:
+    """The distinct tokens of each row, in rising order, filled up by tokens that it has not. (B, N) to (B, D).
+
+    So all of a row are different, and what is written for one does not meet what is written for another.
+    """
+    counts = new.sum(dim=1)
+    absent = torch.ones((len(tokens), vocabulary), dtype=torch.bool, device=tokens.device)
+    row, place = new.nonzero(as_tuple=True)
+    absent[row, tokens[row, place]] = False
+    longest = max(1, int(counts.max()))
+    slot = absent.cumsum(dim=1) + counts[:, None] - 1
+    absent &= slot < longest
+    distinct = torch.empty((len(tokens), longest), dtype=torch.int64, device=tokens.device)
+    distinct[row, slots[row, place]] = tokens[row, place]
+    row, filler = absent.nonzero(as_tuple=True)
+    distinct[row, slot[row, filler]] = filler
+    return distinct
 
 
 def _less(hidden: Tensor, index: Any) -> Any:

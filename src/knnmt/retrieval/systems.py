@@ -30,6 +30,11 @@ PROTOTYPES = (
     "proto_source", "proto_source_norms", "proto_source_steps",
     "proto_target", "proto_target_norms", "proto_target_steps",
 )  # fmt: skip
+SMALL = (
+    "small_source", "small_source_steps", "small_source_projection",
+    "small_target", "small_target_steps", "small_target_projection",
+    "token_segments", "token_shares", "segment_starts", "segment_tokens",
+)  # fmt: skip
 RANKINGS = ("cluster_target", "ranking_offsets", "ranking_entries", "ranking_tokens", "ranking_distances")
 
 
@@ -50,11 +55,14 @@ SYSTEMS = {
     "faster-exact": System(
         select.near_members_by_cluster, lookup.ClusterExact, (*CLUSTERS, *MEMBERS, *KEYS, "cluster_target")
     ),
+    "similar": System(
+        select.near_segments, lookup.Small, ("target_ids", "target_offsets", "type_offsets", *LINKS, *SMALL)
+    ),
     "proto": System(select.near_prototypes, lookup.Prototypes, PROTOTYPES),
 }  # and base MT, which is none of them
 
 
-AUTO = ("proto", "fast", "faster", "knn")  # what `auto` is: the first of these that the store was built for
+AUTO = ("similar", "proto", "fast", "faster", "knn")  # what `auto` is: the first of these that the store was built for
 
 
 def automatic(store: Datastore) -> str:
@@ -94,6 +102,8 @@ class Retriever:
         system = require_system(settings.system)
         if settings.system == "knn" and settings.index:
             system = System(select.everything, lookup.Indexed, KEYS)
+        if settings.system == "similar":
+            settings = settings.model_copy(update={"k": None})
         _check_k(store, settings)
         self.store, self.settings, self.system = store, settings, system
         self.tensors = tensors or Tensors(store, device, removed)
@@ -147,7 +157,7 @@ def _open(store: Datastore, system: System) -> None:
 def _check_k(store: Datastore, settings: RetrievalSettings) -> None:
     """Refuse a k that the store's rankings are too short for, and a k of all where that means the whole store."""
     k_max = store.manifest.settings["k_max"]
-    if settings.k is None and not settings.system.startswith("faster"):
+    if settings.k is None and not settings.system.startswith(("faster", "similar")):
         raise UsageError(f"{settings.system} needs a number of neighbours k")
     if settings.system == "faster" and k_max is not None and (settings.k is None or settings.k > k_max):
         asked = "all entries of a cluster" if settings.k is None else f"k={settings.k}"

@@ -19,10 +19,11 @@ MEASURED = 1 << 12  # means whose lengths are computed at a time
 
 
 class Keys:
-    """States of a store, by row, whether they are kept as they are or product-quantized; and their squared lengths."""
+    """States of a store, by row, whether they are kept as they are, in bytes or product-quantized; and their squared
+    lengths, unless whoever needs them takes them."""
 
     def __init__(
-        self, rows: Tensor, norms: Tensor, codebooks: Tensor | None = None, steps: Tensor | None = None
+        self, rows: Tensor, norms: Tensor | None, codebooks: Tensor | None = None, steps: Tensor | None = None
     ) -> None:
         self.rows, self.norms, self.codebooks, self.steps = rows, norms, codebooks, steps
 
@@ -82,6 +83,7 @@ class Tensors:
         self._seen = self.store.part, lessons.version
         self._clusters: dict[str, Clusters] = {}
         self._whole_prototypes: Tensor | None = None
+        self._hidden_segments: Tensor | None = None
         folded = [lesson.folded for lesson in lessons.taught.values() if lesson.folded is not None]
         self.removed = self._mask(self._excluded, lessons.removed)
         self.hidden = self._mask(self.removed, folded)
@@ -134,6 +136,18 @@ class Tensors:
             self._whole_prototypes = whole.index_fill_(0, owner[self.removed[members]], False)
         return self._whole_prototypes
 
+    def small(self, side: str) -> Keys:
+        """The projected states of the `source` or `target` side."""
+        return Keys(self[f"small_{side}"], None, steps=self[f"small_{side}_steps"])
+
+    @property
+    def hidden_segments(self) -> Tensor | None:
+        """The segments that have no entry that may be found. (segments,) bool, or None where all have one."""
+        if self._hidden_segments is None and self.hidden is not None:
+            left = torch.nn.functional.pad((~self.hidden).cumsum(0), (1, 0))[self["target_offsets"]]
+            self._hidden_segments = left[1:] == left[:-1]
+        return self._hidden_segments
+
     def means(self, name: str) -> Keys:
         """The means of clusters as keys; there are few, and their lengths are computed once."""
         if name not in self._norms:
@@ -155,7 +169,7 @@ class Tensors:
             place = torch.nn.functional.pad(filled.cumsum(0), (1, 0))
             self._clusters[lists] = Clusters(
                 torch.nn.functional.pad(filled.nonzero().flatten(), (0, 1), value=-1),
-                means if bool(filled.all()) else Keys(means.rows[filled], means.norms[filled]),
+                means if bool(filled.all()) else Keys(means.rows[filled], self._norms["cluster_source"][filled]),
                 place[self["cluster_offsets"]],
                 place[self["coarse_ranges"]],
             )
