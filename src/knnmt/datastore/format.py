@@ -89,12 +89,14 @@ ARRAYS = {
     "proto_target": Array("int8", ("prototypes", "width")),
     "proto_target_norms": Array("float32", ("prototypes",)),
     "proto_target_steps": Array("float32", ("2", "width")),
-    # for `similar`: keys projected to few numbers, in bytes, and the source tokens of each segment
+    # for `similar`: keys projected to few whole numbers, each of a byte, and the source tokens of each segment
     "small_target": Array("int8", ("entries", "target_small")),
-    "small_target_steps": Array("float32", ("2", "target_small")),
+    "small_target_middle": Array("float32", ("target_small",)),
+    "small_target_step": Array("float32", ("1",)),
     "small_target_projection": Array("float32", ("width", "target_small")),
     "small_source": Array("int8", ("tokens", "source_small")),
-    "small_source_steps": Array("float32", ("2", "source_small")),
+    "small_source_middle": Array("float32", ("source_small",)),
+    "small_source_step": Array("float32", ("1",)),
     "small_source_projection": Array("float32", ("width", "source_small")),
     "token_segments": Array("int32", ("tokens",), below="segments"),
     "token_shares": Array("int16", ("tokens",)),  # what each adds to its segment's score

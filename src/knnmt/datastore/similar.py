@@ -6,13 +6,14 @@ with them temperatures, mean what they mean between whole keys. Segments are com
 Robertson et al. 1994), over the ids of the source tokens that have links: each keeps its share in the score.
 """
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from knnmt.align.bitext import Int64, blocks, offsets_of
-from knnmt.datastore import arrays, quantize
+from knnmt.datastore import arrays
 from knnmt.datastore.stages import Job
 from knnmt.errors import UsageError
 
@@ -40,19 +41,30 @@ def make_similar(job: Job) -> None:
     sizes["target"] = _target_size(job, len(keys["target"]), width, made, len(keys["source"]) * sizes["source"])
     for side, states in keys.items():
         matrix = principal(states, sizes[side], job.settings.seed)
-        narrow = arrays.create(job.scratch / f"small_{side}.npy", "float16", (len(states), sizes[side]))
-        for start in range(0, len(states), ROWS):
-            # a matrix product may round otherwise at another size: all have the same, the last one is filled up
-            some = np.zeros((ROWS, width), np.float32)
-            some[: len(states) - start] = states[start : start + ROWS]
-            narrow[start : start + ROWS] = (some @ matrix)[: len(states) - start]
-            advance(len(narrow[start : start + ROWS]))
-        whole = arrays.create(job.part / f"small_{side}.npy", "int8", narrow.shape)
-        _, steps = quantize.in_bytes(narrow, whole)
-        arrays.write(job.part / f"small_{side}_steps.npy", steps)
-        arrays.write(job.part / f"small_{side}_projection.npy", matrix)
-        (job.scratch / f"small_{side}.npy").unlink()
+        low, high = (edge(np.array(list(_projected(states, matrix, edge))), axis=0) for edge in (np.min, np.max))
         advance(len(states))
+        # one step for all numbers: those that vary little are small, and need few
+        step = max(float((high - low).max()) / 254, 1e-12)
+        middle = (low + high) / 2 / step
+        whole = arrays.create(job.part / f"small_{side}.npy", "int8", (len(states), sizes[side]))
+        at = 0
+        for some in _projected(states, matrix / np.float32(step)):
+            whole[at : at + len(some)] = np.rint(some - middle)
+            at += len(some)
+            advance(len(some))
+        for name, values in {"projection": matrix / step, "middle": middle, "step": np.array([step])}.items():
+            arrays.write(job.part / f"small_{side}_{name}.npy", values.astype(np.float32))
+
+
+def _projected(states: NDArray[Any], matrix: Float32, of: Callable[..., Float32] | None = None) -> Iterator[Float32]:
+    """Blocks of states (N, d), projected; `of` each block, taken over its rows."""
+    for start in range(0, len(states), ROWS):
+        rows = states[start : start + ROWS]
+        # a matrix product may round otherwise at another size: all have the same, the last one is filled up
+        filled = np.zeros((ROWS, states.shape[1]), np.float32)
+        filled[: len(rows)] = rows
+        block: Float32 = (filled @ matrix)[: len(rows)]
+        yield block if of is None else of(block, axis=0)
 
 
 def principal(states: NDArray[Any], size: int, seed: int = 0) -> Float32:

@@ -219,7 +219,7 @@ class Prototypes(Exact):
         self.log_counts, self.handicaps = self.log_counts[rows], self.handicaps[rows]
 
 
-class Small(Exact):
+class Small:
     """Everything that a sentence sees, by its narrow keys: p_kNN is the softmax over all of it, not over the k nearest.
 
     To search for those would cost more than to add up all; entries that are far away weigh nothing. They are in the
@@ -232,8 +232,17 @@ class Small(Exact):
         tokens = tensors["target_ids"][selection.entries.clamp_min(0)].long()
         tokens, order = tokens.masked_fill_(missing, torch.iinfo(torch.int64).max).sort(dim=1, stable=True)
         self.entries, missing = selection.entries.gather(1, order), missing.gather(1, order)
-        self.projection = tensors["small_target_projection"]
-        self.table = _table(tensors, tensors.small("target"), self.entries, missing)
+        self.keys = tensors.small("target")
+        self.rows = tensors.buffers.lend(self, (*tokens.shape, self.keys.width + 2))
+        for entries, row in zip(
+            self.entries.clamp_min(0), self.rows, strict=True
+        ):  # what is read at a time stays small
+            numbers = self.keys.numbers(entries).float()
+            row[:, :-2] = numbers
+            row[:, -2] = numbers.square_().sum(dim=1)
+        # a product with (-2q, 1, |q|²) is the squared distance, in steps
+        self.rows[:, :, -2].masked_fill_(missing, FAR)
+        self.rows[:, :, -1] = 1.0
         new = torch.ones_like(missing)
         new[:, 1:] = tokens[:, 1:] != tokens[:, :-1]
         new &= ~missing
@@ -261,12 +270,19 @@ class Small(Exact):
 
     def _distances(self, states: Tensor) -> Tensor:
         """(B, K, N)."""
-        squared = self.table.distances(states @ self.projection)[:, :, : self.table.count]
+        queries = self.keys.narrow(states)
+        one = torch.ones_like(queries[:, :, :1])
+        queries = torch.cat((-2.0 * queries, one, queries.square().sum(dim=2, keepdim=True)), dim=2)
+        squared = (self.rows @ (self.keys.step**2 * queries).mT).mT.contiguous()  # few queries: faster than the reverse
         return self.tensors.distance(squared.clamp_min_(0.0))
 
     def keep(self, rows: Tensor) -> None:
         """Only these sentences are still searched."""
-        super().keep(rows)
+        for place, sentence in enumerate(rows.tolist()):  # to the front, in the same memory
+            if place != sentence:
+                self.rows[place] = self.rows[sentence]
+        self.rows = self.rows[: len(rows)]
+        self.entries, self.tokens = self.entries[rows], self.tokens[rows]
         self.slots, self.distinct = self.slots[rows], self.distinct[rows]
 
 

@@ -50,7 +50,8 @@ class Table:
     """
 
     def __init__(self, buffers: Buffers, keys: "Keys", numbers: Tensor | slice, missing: Tensor | None = None) -> None:
-        *batch, count = numbers.shape if isinstance(numbers, Tensor) else (len(range(*numbers.indices(len(keys)))),)
+        norms = keys.norms[numbers]
+        *batch, count = norms.shape
         room = count + (-count % BLOCK if count > BLOCK else 0)
         self.rows = buffers.lend(self, (*batch, room, keys.width + 2))
         self.count = count
@@ -60,8 +61,6 @@ class Table:
                 row[:count, : keys.width] = keys[numbers[sentence]]
         else:
             self.rows[..., :count, : keys.width] = keys[numbers]
-        held = self.rows[..., :count, : keys.width]
-        norms = held.square().sum(dim=-1) if keys.norms is None else keys.norms[numbers]
         self.rows[..., :count, keys.width] = norms if missing is None else norms.masked_fill(missing, FAR)
         self.rows[..., count:, : keys.width] = 0.0
         self.rows[..., count:, keys.width] = FAR

@@ -16,8 +16,8 @@ from knnmt.retrieval.tensors import Clusters, Keys, Tensors
 
 LARGE_TYPE = 30_000  # tokens of a type from which only those of its nearest clusters are compared
 COARSE_PROBE = 8  # coarse clusters whose clusters are compared, where a type has two levels
-BEST = 128  # segments that are most like a sentence, in which the tokens of frequent types are looked for
-RARE = 64  # tokens of a type that are all compared
+BEST = 64  # segments that are most like a sentence, in which the tokens of frequent types are looked for
+OFFERED = 64  # tokens that a source token chooses c from
 COMMON = 1000, 0.25  # tokens of a type, and times as many as segments, from which it does not tell segments apart
 ALIKE = 2.0  # how much the likeness of segments counts beside that of tokens
 ENTRY, SLOT = 32, 11  # bits for the number of an entry or a cluster, and for that of a cluster in its sentence
@@ -83,15 +83,13 @@ def near_segments(tensors: Tensors, source: Source, settings: RetrievalSettings)
     sentence, types, states = _tokens(tensors, source)
     likeness = _likeness(tensors, sentence, types, batch)
     best = _best_segments(likeness, BEST)
-    states = states @ tensors["small_source_projection"]
-    offsets = tensors["type_offsets"]
-    rare = offsets[types + 1] - offsets[types] <= RARE
-    chosen = [
-        _alike_of_rare(tensors, likeness, sentence[rare], types[rare], states[rare], settings.seen),
-        _alike_of_frequent(tensors, likeness, best, sentence[~rare], types[~rare], states[~rare], settings.seen),
-    ]
-    owner, tokens = (torch.cat(column) for column in zip(*chosen, strict=True))
-    owner, entries = _entries_of(tensors, owner, tokens)
+    tokens, there = _offered(tensors, best, sentence, types, OFFERED)
+    small = tensors.small("source")
+    distances = (small.numbers(tokens) - small.narrow(states)[:, None]).square_().sum(dim=-1)
+    alike = likeness.flatten()[sentence[:, None] * likeness.size(1) + tensors["token_segments"][tokens]]
+    tokens = _best_tokens(tensors, tokens, ~there, distances, alike, settings.seen)
+    query, slot = (tokens >= 0).nonzero(as_tuple=True)
+    owner, entries = _entries_of(tensors, sentence[query], tokens[query, slot])
     owners, segments = (best[:, : settings.segments] >= 0).nonzero(as_tuple=True)
     whole = _entries_in(tensors, owners, best[owners, segments])
     rows = _rows(torch.cat((owner, whole[0])), torch.cat((entries, whole[1])), batch)
@@ -232,12 +230,17 @@ def _likeness(tensors: Tensors, sentence: Tensor, types: Tensor, batch: int) -> 
     owner, kinds = distinct // vocabulary, distinct % vocabulary
     begin, size = offsets[kinds], offsets[kinds + 1] - offsets[kinds]
     told = size <= max(COMMON[0], COMMON[1] * count)
-    owner, begin, size = owner[told], begin[told], size[told]
-    tokens = runs(begin, size)
-    place = owner.repeat_interleave(size) * count + tensors["token_segments"][tokens]
-    scores = torch.zeros(batch * count, dtype=torch.int32, device=types.device)
-    scores.index_add_(0, place, tensors["token_shares"][tokens].int())
-    scores = scores.view(batch, count)
+    segments, shares = tensors["token_segments"], tensors["token_shares"]
+    scores = torch.zeros((batch, count), dtype=torch.int32, device=types.device)
+    asked = torch.stack((owner, begin, size))[:, told]
+    if scores.device.type == "cpu":  # slices: memory for all numbers at once would cost more than the sums
+        for row, start, length in asked.T.tolist():
+            some = slice(start, start + length)
+            scores[row].index_add_(0, segments[some], shares[some].int())
+    else:
+        tokens = runs(asked[1], asked[2])
+        place = asked[0].repeat_interleave(asked[2]) * count + segments[tokens]
+        scores.view(-1).index_add_(0, place, shares[tokens].int())
     if tensors.hidden_segments is not None:
         scores.masked_fill_(tensors.hidden_segments, 0)
     return scores / scores.amax(dim=1, keepdim=True).clamp_min(1)
@@ -251,52 +254,34 @@ def _best_segments(likeness: Tensor, count: int) -> Tensor:
     return best.masked_fill_(unlike >= 1.0, -1)
 
 
-def _alike_of_rare(
-    tensors: Tensors, likeness: Tensor, sentence: Tensor, types: Tensor, states: Tensor, count: int
-) -> tuple[Tensor, Tensor]:
-    """The best tokens of types that have few. sentence, types: (Q,); states: (Q, p). Gives sentences and tokens."""
+def _offered(tensors: Tensors, best: Tensor, sentence: Tensor, types: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """The tokens that each token of a sentence may choose from, and which of them are there. Both (Q, most).
+
+    Those of its type, all if they are so few, else the first of them in the sentence's best segments.
+    """
     begin, end = (tensors["type_offsets"][types + step] for step in (0, 1))
-    tokens = begin[:, None] + torch.arange(RARE, device=types.device)
-    missing = tokens >= end[:, None]
-    tokens = tokens.masked_fill_(missing, 0)
-    distances = (tensors.small("source")[tokens] - states[:, None]).square().sum(-1)
-    alike = likeness[sentence[:, None], tensors["token_segments"][tokens]]
-    chosen = _best_tokens(tensors, tokens, missing, distances, alike, count)
-    return sentence.repeat_interleave(chosen.size(1))[chosen.flatten() >= 0], chosen[chosen >= 0]
-
-
-def _alike_of_frequent(
-    tensors: Tensors, likeness: Tensor, best: Tensor, sentence: Tensor, types: Tensor, states: Tensor, count: int
-) -> tuple[Tensor, Tensor]:
-    """The same of types that have many, among the tokens of the sentences' best segments."""
-    if not len(types):
-        return sentence, types
-    batch, starts = len(best), tensors["segment_starts"]
+    size, places = end - begin, torch.arange(most, device=types.device)
+    frequent = (size > most).nonzero().flatten()
+    kinds, vocabulary = types[frequent], len(tensors["type_offsets"]) - 1
+    groups, group = (sentence[frequent] * vocabulary + kinds).unique(return_inverse=True)
     owner, slot = (best >= 0).nonzero(as_tuple=True)
-    segments = best[owner, slot]
-    size = starts[segments + 1] - starts[segments]
-    tokens = tensors["segment_tokens"][runs(starts[segments], size)].long()
-    owner = owner.repeat_interleave(size)
-    kinds = torch.searchsorted(tensors["type_offsets"], tokens, right=True) - 1
-    asked = torch.zeros((batch, len(tensors["type_offsets"])), dtype=torch.bool, device=types.device)
-    asked[sentence, types] = True
-    there = asked[owner, kinds]
-    tokens = _rows(owner[there], tokens[there], batch)
-    # what each sentence asks, and what it may choose from, side by side: (B, F) and (B, L)
-    asking = sentence.bincount(minlength=batch)
-    place = runs(torch.zeros_like(asking), asking)
-    queries = states.new_zeros((batch, max(1, int(asking.max())), states.size(1)))
-    wanted = torch.full(queries.shape[:2], -1, device=types.device)
-    queries[sentence, place], wanted[sentence, place] = states, types
-    offered = torch.searchsorted(tensors["type_offsets"], tokens.clamp_min(0), right=True) - 1
-    missing = (wanted[:, :, None] != offered[:, None]) | (tokens < 0)[:, None]
-    table = Table(tensors.buffers, tensors.small("source"), tokens.clamp_min(0))
-    distances = table.distances(queries)[:, :, : tokens.size(1)].clamp_min(0.0)
-    alike = likeness.gather(1, tensors["token_segments"][tokens.clamp_min(0)].long())[:, None].expand_as(distances)
-    tokens = tokens[:, None].expand_as(distances)
-    chosen = _best_tokens(tensors, tokens, missing, distances, alike, count)
-    owner = torch.arange(batch, device=types.device)[:, None, None].expand_as(chosen)
-    return owner[chosen >= 0], chosen[chosen >= 0]
+    starts, segments = tensors["segment_starts"], best[owner, slot]
+    lengths = starts[segments + 1] - starts[segments]
+    tokens = tensors["segment_tokens"][runs(starts[segments], lengths)]
+    keys = torch.searchsorted(tensors["type_offsets"], tokens, right=True) - 1
+    keys += owner.repeat_interleave(lengths) * vocabulary
+    asked = torch.zeros(len(best) * vocabulary, dtype=torch.bool, device=types.device)
+    asked[groups] = True
+    there = asked[keys]
+    keys, order = keys[there].sort(stable=True)  # the tokens of better segments stay in front
+    tokens = tokens[there][order]
+    bounds = torch.searchsorted(keys, torch.stack((groups, groups + 1)))
+    begin[frequent], size[frequent] = bounds[0][group], (bounds[1] - bounds[0])[group]
+    at = begin[:, None] + places
+    there = places < size[:, None]
+    if len(frequent) and len(tokens):
+        at[frequent] = tokens[at[frequent].clamp_max(len(tokens) - 1)].long()
+    return at.masked_fill_(~there, 0), there
 
 
 def _best_tokens(

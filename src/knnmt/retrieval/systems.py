@@ -31,8 +31,8 @@ PROTOTYPES = (
     "proto_target", "proto_target_norms", "proto_target_steps",
 )  # fmt: skip
 SMALL = (
-    "small_source", "small_source_steps", "small_source_projection",
-    "small_target", "small_target_steps", "small_target_projection",
+    "small_source", "small_source_projection", "small_source_middle", "small_source_step",
+    "small_target", "small_target_projection", "small_target_middle", "small_target_step",
     "token_segments", "token_shares", "segment_starts", "segment_tokens",
 )  # fmt: skip
 RANKINGS = ("cluster_target", "ranking_offsets", "ranking_entries", "ranking_tokens", "ranking_distances")

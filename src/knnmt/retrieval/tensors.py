@@ -19,11 +19,10 @@ MEASURED = 1 << 12  # means whose lengths are computed at a time
 
 
 class Keys:
-    """States of a store, by row, whether they are kept as they are, in bytes or product-quantized; and their squared
-    lengths, unless whoever needs them takes them."""
+    """States of a store, by row, whether they are kept as they are or product-quantized; and their squared lengths."""
 
     def __init__(
-        self, rows: Tensor, norms: Tensor | None, codebooks: Tensor | None = None, steps: Tensor | None = None
+        self, rows: Tensor, norms: Tensor, codebooks: Tensor | None = None, steps: Tensor | None = None
     ) -> None:
         self.rows, self.norms, self.codebooks, self.steps = rows, norms, codebooks, steps
 
@@ -41,6 +40,31 @@ class Keys:
         if self.steps is not None:
             return found * self.steps[1] + self.steps[0]
         return found if self.codebooks is None else quantize.decode(found, self.codebooks)
+
+
+class SmallKeys(NamedTuple):
+    """States projected to few whole numbers, by row (N, p) int8: |step·(row − narrow(state))|² is the squared distance.
+
+    projection: (d, p), and middle: (p,), from a state to such numbers
+    """
+
+    rows: Tensor
+    projection: Tensor
+    middle: Tensor
+    step: float
+
+    @property
+    def width(self) -> int:
+        """The numbers of a state."""
+        return self.rows.size(1)
+
+    def narrow(self, states: Tensor) -> Tensor:
+        """States (..., d) as they are compared with these rows. (..., p) float32."""
+        return states @ self.projection - self.middle
+
+    def numbers(self, rows: Tensor) -> Tensor:
+        """The numbers of these rows. (...) int64 to (..., p) int8."""
+        return self.rows.index_select(0, rows.flatten()).view(*rows.shape, -1)  # many times as fast as an index
 
 
 class Clusters(NamedTuple):
@@ -79,6 +103,7 @@ class Tensors:
         if self._seen is None or self._seen[0] is not self.store.part:
             self._moved: dict[str, Tensor] = {}
             self._norms: dict[str, Tensor] = {}
+            self._small: dict[str, SmallKeys] = {}
             self._index: Any = None
         self._seen = self.store.part, lessons.version
         self._clusters: dict[str, Clusters] = {}
@@ -136,9 +161,13 @@ class Tensors:
             self._whole_prototypes = whole.index_fill_(0, owner[self.removed[members]], False)
         return self._whole_prototypes
 
-    def small(self, side: str) -> Keys:
+    def small(self, side: str) -> SmallKeys:
         """The projected states of the `source` or `target` side."""
-        return Keys(self[f"small_{side}"], None, steps=self[f"small_{side}_steps"])
+        name = f"small_{side}"
+        if name not in self._small:
+            step = float(self[f"{name}_step"][0])
+            self._small[name] = SmallKeys(self[name], self[f"{name}_projection"], self[f"{name}_middle"], step)
+        return self._small[name]
 
     @property
     def hidden_segments(self) -> Tensor | None:
@@ -169,7 +198,7 @@ class Tensors:
             place = torch.nn.functional.pad(filled.cumsum(0), (1, 0))
             self._clusters[lists] = Clusters(
                 torch.nn.functional.pad(filled.nonzero().flatten(), (0, 1), value=-1),
-                means if bool(filled.all()) else Keys(means.rows[filled], self._norms["cluster_source"][filled]),
+                means if bool(filled.all()) else Keys(means.rows[filled], means.norms[filled]),
                 place[self["cluster_offsets"]],
                 place[self["coarse_ranges"]],
             )
