@@ -16,14 +16,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from knnmt.corpus.segment import Segment
+from knnmt.datastore.format import TUNED
 from knnmt.datastore.store import Datastore
 from knnmt.errors import UsageError
 from knnmt.evaluate import bleu
 from knnmt.model.checkpoint import Model
 from knnmt.model.represent import batches, padded
+from knnmt.overlap import overlaps
 from knnmt.retrieval.combine import weights
 from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import Retriever, require_system
+from knnmt.retrieval.systems import Retriever, automatic, require_system
 from knnmt.translate import TranslateSettings, Translator
 
 Adapt = Literal["constant", "distance"]
@@ -38,6 +40,7 @@ MOST_WEIGHTS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 REACHES = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
 SIZES: dict[str, tuple[int, ...]] = {"fast": (16, 64, 256), "proto": (16, 64)}  # c, of the system that has one
 BATCH_TOKENS = 4096
+HELD_OUT = 200  # segments of a store that it is tuned on where there is no dev set
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,38 @@ def tune(
         for settings in finer[:decoded]:
             measure(settings, 1 + 2 * decoded)
     return sorted(trials.values(), key=lambda trial: -trial.bleu)
+
+
+def tune_store(
+    model: Model,
+    store: Datastore,
+    dev: Sequence[Segment] | None = None,
+    *,
+    decoded: int = 4,
+    progress: Progress | None = None,
+) -> Trial:
+    """Tune what `auto` stands for, and keep the best settings beside the store, where `translate` finds them.
+
+    Without a dev set, some of the store's own segments are translated without what the store has of them.
+    """
+    held_out = dev is None
+    chosen = list(dev) if dev is not None else _held_out(store)
+    found = overlaps(store, [segment.source for segment in chosen])
+    system = automatic(store)
+    trials = tune(
+        model, store, chosen, system, adapt=("distance",), decoded=decoded,
+        removed=found.entries(store) if found.count else None, progress=progress,
+    )  # fmt: skip
+    base = next(trial for trial in trials if not trial.settings.weight)
+    notes = {"bleu": trials[0].bleu, "base_bleu": base.bleu, "segments": len(chosen), "held_out": held_out}
+    trials[0].settings.save(store.path / TUNED, **notes)
+    return trials[0]
+
+
+def _held_out(store: Datastore) -> list[Segment]:
+    """Some of the store's segments, from all over it."""
+    count = store.part.sizes["segments"]
+    return [store.part.segment(number) for number in range(0, count, max(1, count // HELD_OUT))][:HELD_OUT]
 
 
 def _most_k(store: Datastore, system: str) -> int | None:

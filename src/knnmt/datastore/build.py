@@ -91,6 +91,7 @@ def build(
             work / "part", work / "scratch", workers or cores(), progress,
         )  # fmt: skip
         report, manifest = run_stages(job, plan, work)
+        (out / format.TUNED).unlink(missing_ok=True)  # of a store that this one replaces
         format.publish(work / "part", manifest, out)
         remove(work)
     return report

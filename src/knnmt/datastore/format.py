@@ -28,6 +28,7 @@ from knnmt.errors import StoreError
 FORMAT = 1
 MANIFEST = "manifest.json"
 ALIGNER, INDEX = "aligner.safetensors", "index.faiss"  # the files of a part that are no arrays
+TUNED = "settings.json"  # of retrieval, beside the part: what was found best for the store
 LOCK = "lock"  # what whoever writes to a store holds
 BLOCK = 1 << 24  # bytes that are read at a time for a checksum
 LARGEST = 1 << 48  # of a part's sizes: no sum or product of two overflows where one is 0

@@ -21,6 +21,7 @@ from knnmt.retrieval.tensors import Keys, Tensors
 
 COMPARED = 1 << 26  # pairs of states and keys that an exact search of the whole store compares at a time
 BLOCKS = 1 << 14, 1 << 20  # keys that it does that with, at least and at most
+FADED = 80.0  # of T: what is so much farther than the nearest weighs nothing in float32
 TAUGHT = 32.0  # entries of a corpus that one of a lesson counts as
 MUCH_NEARER = 0.5  # times the distance of the nearest entry of the part
 SAME = 0.1  # of T: keys that are no farther apart are the same but for rounding
@@ -249,6 +250,7 @@ class Small:
         self.slots = (new.cumsum(dim=1) - 1).clamp_min_(0)  # which of its sentence's tokens each entry has
         self.tokens = tokens.masked_fill_(missing, 0)
         self.distinct = _filled(self.tokens, self.slots, new, tensors.store.part.sizes["target_vocabulary"])
+        self.columns: Tensor | None = None
         self.empty = bool(missing.all(dim=1).any())
 
     def find(self, states: Tensor) -> Found:
@@ -261,20 +263,23 @@ class Small:
     def neighbours(self, states: Tensor) -> Neighbours:
         """Their distribution: a softmax, and a sum for each token."""
         distances = self._distances(states)
-        p = (distances * (-1.0 / self.settings.temperature_of(self.tensors.scale))).softmax(dim=2)
+        nearest, temperature = distances.amin(dim=2), self.settings.temperature_of(self.tensors.scale)
+        # sums of numbers that are too small to be normal would take several times as long
+        faded = torch.minimum(distances, nearest[:, :, None] + FADED * temperature)
+        p = faded.mul_(-1.0 / temperature).softmax(dim=2)
         if self.empty:  # nothing has no softmax
             p = p.nan_to_num_()
-        shape = (*p.shape[:2], self.distinct.size(1))
-        total = p.new_zeros(shape).scatter_add_(2, self.slots[:, None].expand(p.shape), p)
-        return Neighbours(self.distinct[:, None].expand(shape), total.log_(), distances.amin(dim=2))
+        if self.columns is None or self.columns.shape[:2] != p.shape[:2]:
+            self.columns = self.distinct[:, None].repeat(1, p.size(1), 1)  # a copy is read faster than a view
+        total = p.new_zeros(self.columns.shape).scatter_add_(2, self.slots[:, None].expand(p.shape), p)
+        return Neighbours(self.columns, total.log_(), nearest)
 
     def _distances(self, states: Tensor) -> Tensor:
         """(B, K, N)."""
         queries = self.keys.narrow(states)
         one = torch.ones_like(queries[:, :, :1])
         queries = torch.cat((-2.0 * queries, one, queries.square().sum(dim=2, keepdim=True)), dim=2)
-        squared = (self.rows @ (self.keys.step**2 * queries).mT).mT.contiguous()  # few queries: faster than the reverse
-        return self.tensors.distance(squared.clamp_min_(0.0))
+        return self.tensors.distance(((self.keys.step**2 * queries) @ self.rows.mT).clamp_min_(0.0))
 
     def keep(self, rows: Tensor) -> None:
         """Only these sentences are still searched."""
@@ -283,7 +288,7 @@ class Small:
                 self.rows[place] = self.rows[sentence]
         self.rows = self.rows[: len(rows)]
         self.entries, self.tokens = self.entries[rows], self.tokens[rows]
-        self.slots, self.distinct = self.slots[rows], self.distinct[rows]
+        self.slots, self.distinct, self.columns = self.slots[rows], self.distinct[rows], None
 
 
 class ClusterExact(Exact):

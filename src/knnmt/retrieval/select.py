@@ -16,7 +16,7 @@ from knnmt.retrieval.tensors import Clusters, Keys, Tensors
 
 LARGE_TYPE = 30_000  # tokens of a type from which only those of its nearest clusters are compared
 COARSE_PROBE = 8  # coarse clusters whose clusters are compared, where a type has two levels
-BEST = 64  # segments that are most like a sentence, in which the tokens of frequent types are looked for
+BEST = 128  # segments that are most like a sentence, in which the tokens of frequent types are looked for
 OFFERED = 64  # tokens that a source token chooses c from
 COMMON = 1000, 0.25  # tokens of a type, and times as many as segments, from which it does not tell segments apart
 ALIKE = 2.0  # how much the likeness of segments counts beside that of tokens

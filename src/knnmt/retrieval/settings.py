@@ -12,7 +12,7 @@ WEIGHT = 0.9  # λ where none is given
 # one cluster's entries, in the order of their distance to its centre, deserve less trust than the nearest of all
 WEIGHTS = {"faster": 0.5, "faster-exact": 0.7}
 SEEN = 64  # c where none is given
-SEEN_BY = {"similar": 16}
+SEEN_BY = {"similar": 12}
 
 
 class RetrievalSettings(BaseModel):
@@ -70,6 +70,11 @@ class RetrievalSettings(BaseModel):
 
         content = {"retrieval": self.model_dump(mode="json", by_alias=True), **notes}
         write_whole(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+
+    def of(self, system: str) -> "RetrievalSettings":
+        """The settings for a system; where they were found for another one, what only that one takes is left out."""
+        k = RetrievalSettings().k if self.k is None and system != self.system else self.k
+        return self.model_copy(update={"system": system, "k": k})
 
     @property
     def most_weight(self) -> float:

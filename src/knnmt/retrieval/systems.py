@@ -102,8 +102,6 @@ class Retriever:
         system = require_system(settings.system)
         if settings.system == "knn" and settings.index:
             system = System(select.everything, lookup.Indexed, KEYS)
-        if settings.system == "similar":
-            settings = settings.model_copy(update={"k": None})
         _check_k(store, settings)
         self.store, self.settings, self.system = store, settings, system
         self.tensors = tensors or Tensors(store, device, removed)
