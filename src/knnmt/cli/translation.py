@@ -208,8 +208,8 @@ def _own(store: "Datastore", texts: list[str]) -> "NDArray[np.bool_]":
 
 
 def _translator(
-    model: str, store: "Path | Datastore | None", system: str | None, retrieval: "RetrievalSettings | None", langs: str | None,
-    device: str, dtype: str, threads: int | None, removed: "NDArray[np.bool_] | None" = None,
+    model: str, store: "Path | Datastore | None", system: str | None, retrieval: "RetrievalSettings | None",
+    langs: str | None, device: str, dtype: str, threads: int | None, removed: "NDArray[np.bool_] | None" = None,
 ) -> "Translator":  # fmt: skip
     import torch
 
