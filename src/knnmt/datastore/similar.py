@@ -29,8 +29,6 @@ LEAST, MOST = 32, 128  # numbers of a target key, where no budget is given
 
 def make_similar(job: Job) -> None:
     """Write the arrays of the system: narrow keys of both sides, and segments by their tokens."""
-    if job.settings.systems and "similar" not in job.settings.systems:
-        return
     keys = {side: arrays.read(job.part / f"{side}_keys.npy") for side in ("source", "target")}
     advance = job.watch("similar", 2 * sum(map(len, keys.values())))
     made = _segments(job)
