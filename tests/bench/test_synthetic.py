@@ -10,12 +10,12 @@ import torch
 from knnmt.bench import growth, synthetic
 from knnmt.bench.growth import grown, in_words
 from knnmt.bench.interval import Spread
-from knnmt.bench.memory import Memory
 from knnmt.bench.speed import served
 from knnmt.bench.synthetic import Shape, make
 from knnmt.datastore import cluster
 from knnmt.datastore.store import Datastore
 from knnmt.errors import UsageError
+from knnmt.memory import Memory
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.systems import Retriever
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from knnmt.align.bitext import Int64, offsets_of
+from knnmt.datastore import arrays
 from knnmt.datastore.cluster import Clusters, Float16, Ranking, centroids, cluster, rank
 from knnmt.errors import DataError, UsageError
 
@@ -255,6 +256,17 @@ def test_centroids_are_the_means(seed: int, sizes: list[int], unit: bool, worker
     assert found.tolist() == [mean.tolist() for mean in expected]
     if len(sizes) > 2:  # a stretch of the clusters
         assert np.array_equal(centroids(states, order, starts[2:], unit=unit), found[2:])
+
+
+def test_means_are_written_where_they_are_to_be(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    states, order, starts = rng.normal(size=(500, 7)).astype(np.float16), rng.permutation(500), np.arange(0, 501, 5)
+    source, target = (arrays.create(tmp_path / f"{side}.npy", "float16", (100, 7)) for side in ("source", "target"))
+    assert centroids(states, order, starts, out=source) is source
+    assert np.array_equal(arrays.read(tmp_path / "source.npy"), centroids(states, order, starts))
+    links = states, np.arange(500, dtype=np.int32), starts, np.arange(501), order, 3
+    assert rank(*links, out=target).centroids is target
+    assert np.array_equal(arrays.read(tmp_path / "target.npy"), rank(*links).centroids)
 
 
 def test_an_overflow_is_refused() -> None:

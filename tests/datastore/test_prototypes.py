@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from knnmt.align import AlignSettings
-from knnmt.datastore import quantize
+from knnmt.align import AlignSettings, bitext
+from knnmt.datastore import arrays, quantize
 from knnmt.datastore.settings import BuildSettings
 from knnmt.datastore.store import Datastore
 from knnmt.model.checkpoint import Model, load
@@ -73,10 +73,38 @@ def test_prototypes_stand_for_the_links_of_one_type_and_token(model: Model, tmp_
         np.testing.assert_allclose(part[f"proto_{side}_norms"], np.square(means).sum(axis=1), rtol=1e-4)
 
 
+def test_a_store_is_the_same_however_much_is_worked_on_at_a_time(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("large", "small"):
+        (tmp_path / name).mkdir()
+    large = built(model, tmp_path / "large", 4)
+    monkeypatch.setattr(bitext, "BLOCK_SIZE", 1 << 11)
+    small = built(model, tmp_path / "small", 4)
+    for name in ("proto_members", "proto_entries", "proto_offsets", "proto_source", "proto_target"):
+        assert np.array_equal(small.part[name], large.part[name]), name
+
+
 def test_states_in_bytes_are_off_by_half_a_step_at_most() -> None:
     states = np.random.default_rng(0).normal(size=(3000, 5)).astype(np.float16)
     states[:, 4] = 2.5  # a number that never changes
-    made = quantize.in_bytes("x", states)
-    middle, step = made["x_steps"]
-    assert (np.abs(made["x"] * step + middle - states) <= step / 2 + 1e-3).all()
-    np.testing.assert_allclose(made["x_norms"], np.square(made["x"] * step + middle).sum(axis=1), rtol=1e-5)
+    whole = np.empty(states.shape, np.int8)
+    norms, (middle, step) = quantize.in_bytes(states, whole)
+    assert (np.abs(whole * step + middle - states) <= step / 2 + 1e-3).all()
+    np.testing.assert_allclose(norms, np.square(whole * step + middle).sum(axis=1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("count", [1, quantize.TASK_SIZE, 3 * quantize.TASK_SIZE + 7])
+def test_states_come_to_the_same_bytes_block_by_block_as_all_at_once(tmp_path: Path, count: int) -> None:
+    rng = np.random.default_rng(count)
+    states = arrays.create(tmp_path / "states.npy", "float16", (count, 6))
+    states[:] = rng.normal(rng.normal(size=6), [0.0, 0.01, 1, 1, 10, 1000], size=(count, 6))
+    whole = arrays.create(tmp_path / "whole.npy", "int8", states.shape)
+    norms, steps = quantize.in_bytes(states, whole)
+
+    low, high = (edge(np.array(states), axis=0).astype(np.float32) for edge in (np.min, np.max))
+    middle, step = (low + high) / 2, np.maximum((high - low) / 254, 1e-12)
+    at_once = np.rint((states.astype(np.float32) - middle) / step).astype(np.int8)
+    assert np.array_equal(steps, [middle, step])
+    assert np.array_equal(whole, at_once)
+    assert np.array_equal(norms, np.square(at_once * step + middle).sum(axis=1))

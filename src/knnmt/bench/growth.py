@@ -11,9 +11,9 @@ from torch import Tensor
 
 from knnmt.bench.clock import settle
 from knnmt.bench.interval import Spread, exponent, spread
-from knnmt.bench.memory import Memory, peak
 from knnmt.bench.synthetic import NOISE, Shape
 from knnmt.datastore.store import Datastore
+from knnmt.memory import Memory, peak
 from knnmt.retrieval.select import Source
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.systems import Retriever

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 
 from knnmt.bench.clock import settle
-from knnmt.bench.memory import give_back, peak
 from knnmt.bench.settings import BenchSettings
 from knnmt.bench.speed import Progress, Variant, served, translator, usable
 from knnmt.datastore.store import Datastore
+from knnmt.memory import give_back, peak
 from knnmt.model.checkpoint import Model
 from knnmt.translate import TranslateSettings
 

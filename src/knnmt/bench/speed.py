@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from knnmt.bench.clock import settle, split, steps
 from knnmt.bench.interval import Ratio, Spread, ratio, spread
-from knnmt.bench.memory import Memory, peak
 from knnmt.bench.settings import OF_RETRIEVAL, BenchSettings, Sweep
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DataError, UsageError
+from knnmt.memory import Memory, peak
 from knnmt.model.checkpoint import Model
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.systems import SYSTEMS, Retriever, require_system

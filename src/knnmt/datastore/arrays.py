@@ -5,7 +5,7 @@ from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,9 @@ def mapped(path: Path, dtype: str, shape: tuple[int, ...], mode: Any) -> NDArray
     return np.memmap(path, dtype, mode=mode, offset=len(header(dtype, shape)), shape=shape)
 
 
-def read(path: Path) -> NDArray[Any]:
-    """Map an array that this program wrote a moment ago, to be read only."""
-    return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+def read(path: Path, mode: Literal["r", "c"] = "r") -> NDArray[Any]:
+    """Map an array that this program wrote a moment ago, to be read only; "c" is for code that takes no such array."""
+    return np.load(path, mmap_mode=mode, allow_pickle=False)  # type: ignore[no-any-return]
 
 
 def write(path: Path, array: NDArray[Any]) -> None:

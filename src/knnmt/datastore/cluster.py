@@ -140,13 +140,21 @@ def cluster(
     return Clusters(order, starts, np.searchsorted(starts, offsets), coarse_offsets, coarse_ranges)
 
 
-def centroids(states: Float16, order: Int64, starts: Int64, unit: bool = False, workers: int = 1) -> Float16:
+def centroids(
+    states: Float16,
+    order: Int64,
+    starts: Int64,
+    unit: bool = False,
+    workers: int = 1,
+    out: Float16 | None = None,
+) -> Float16:
     """Return the mean of each cluster's rows, (C, d) float16, zero where there are none.
 
     states: (M, d) float16, may be memory-mapped; order: (N,) int64, rows of the states; starts: (C + 1,)
-    int64, where each cluster begins in the order; unit: bring the means to length 1 (for cosine)
+    int64, where each cluster begins in the order; unit: bring the means to length 1 (for cosine); out: where
+    they are written, block by block, such as a memory-map
     """
-    means = np.empty((starts.size - 1, states.shape[1]), np.float16)
+    means = np.empty((starts.size - 1, states.shape[1]), np.float16) if out is None else out
 
     def average(block: tuple[int, int]) -> None:
         first, last = block
@@ -166,6 +174,7 @@ def rank(
     k_max: int | None,
     unit: bool = False,
     workers: int = 1,
+    out: Float16 | None = None,
 ) -> Ranking:
     """Rank the target entries that each cluster's tokens link to by their distance to the entries' centroid.
 
@@ -174,9 +183,10 @@ def rank(
 
     target_keys: (E, d) float16, may be memory-mapped; target_ids: (E,) int32; cluster_starts: (C + 1,) int64,
     where each cluster begins in the tokens; link_offsets: (tokens + 1,) int64, where each token's links begin
-    in link_entries: (L,) rows of the keys; unit: bring the centroids to length 1 (for cosine)
+    in link_entries: (L,) rows of the keys; unit: bring the centroids to length 1 (for cosine); out: where the
+    centroids are written, as in `centroids`
     """
-    means = np.empty((cluster_starts.size - 1, target_keys.shape[1]), np.float16)
+    means = np.empty((cluster_starts.size - 1, target_keys.shape[1]), np.float16) if out is None else out
     counts = np.zeros(cluster_starts.size - 1, np.int64)
     links = link_offsets[cluster_starts]
 

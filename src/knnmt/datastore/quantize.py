@@ -206,20 +206,22 @@ def _seed(parts: Tensor, draws: Tensor) -> Tensor:
     return centroids
 
 
-def in_bytes(name: str, states: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """States as whole numbers of a byte, each dimension with its own middle and step: arrays of a store by name.
+def in_bytes(states: NDArray[Any], out: NDArray[np.int8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Write states as whole numbers of a byte, each dimension with its own middle and step, a block at a time.
 
-    states: (N, d). Gives `name` (N, d) int8, its `_norms` (N,), squared lengths, and its `_steps` (2, d).
+    states: (N, d), usually a float16 memory-map, N > 0; out: (N, d) int8. Returns the squared lengths, (N,), of what
+    was written, and the middles and steps, (2, d).
     """
-    low, high = (np.asarray(edge(states, axis=0), np.float32) for edge in (np.min, np.max))
+    blocks = [slice(start, start + TASK_SIZE) for start in range(0, len(states), TASK_SIZE)]
+    low = high = np.asarray(states[0], np.float32)
+    for some in blocks:
+        low, high = np.minimum(low, states[some].min(axis=0)), np.maximum(high, states[some].max(axis=0))
     middle, step = (low + high) / 2, np.maximum((high - low) / 254, 1e-12)
-    whole = np.empty(states.shape, np.int8)
     norms = np.empty(len(states), np.float32)
-    for start in range(0, len(states), TASK_SIZE):
-        some = slice(start, start + TASK_SIZE)
-        whole[some] = np.rint((states[some].astype(np.float32) - middle) / step)
-        norms[some] = np.square(whole[some] * step + middle).sum(axis=1)
-    return {name: whole, f"{name}_norms": norms, f"{name}_steps": np.stack((middle, step))}
+    for some in blocks:
+        out[some] = np.rint((states[some].astype(np.float32) - middle) / step)
+        norms[some] = np.square(out[some] * step + middle).sum(axis=1)
+    return norms, np.stack((middle, step))
 
 
 def _means(parts: Tensor, codes: Tensor, centroids: Tensor) -> Tensor:

@@ -3,10 +3,11 @@ keep, to `scratch` what only later stages need. A stage that was cut off is run 
 the long one, goes on with the first shard that is not on disk yet.
 """
 
-import itertools
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from knnmt.align import Bitext, Links, cover, read_pharaoh, train
-from knnmt.align.bitext import Int64, offsets_of
+from knnmt.align.bitext import Int64, blocks, offsets_of
 from knnmt.corpus import CleanReport, Languages, Reason, Segment, clean, unfit
 from knnmt.datastore import arrays, cluster, format, quantize
 from knnmt.datastore.settings import BuildSettings
@@ -72,7 +73,7 @@ class Job:
         """The tokens of all segments, `</s>` at the end of both sides."""
         folders = {"source": self.scratch, "target": self.part}
         names = [(folders[side], f"{side}_{what}.npy") for side in folders for what in ("ids", "offsets")]
-        return Bitext(*(np.array(arrays.read(folder / name)) for folder, name in names))
+        return Bitext(*(np.asarray(arrays.read(folder / name, "c")) for folder, name in names))
 
 
 # ------------------------------------------------------------------------------------------------------- read
@@ -81,18 +82,18 @@ class Job:
 def read_corpus(job: Job) -> CleanReport:
     """Corpus to clean segments: their texts, and their tokens."""
     report, advance = CleanReport(), job.watch("read")
-    special, numbers = job.model.special, []
+    special = job.model.special
+    numbers, texts, sources, targets = (array("q") for _ in range(4))  # in the corpus, and lengths
     with (
         arrays.Stream(job.part / "text.npy", "uint8") as text,
         arrays.Stream(job.scratch / "source_ids.npy", "int32") as source_ids,
         arrays.Stream(job.part / "target_ids.npy", "int32") as target_ids,
     ):
-        texts, sources, targets = [], [], []  # lengths
         for number, segment, source, target in _tokenized(job, report):
             numbers.append(number)
             fields = [field.encode() for field in (segment.source, segment.target, segment.origin, segment.id or "")]
             text.extend(b"".join(fields))
-            texts += [len(field) for field in fields]
+            texts.extend(map(len, fields))
             source_ids.extend(source)
             sources.append(len(source))
             target_ids.extend([*target, special.end])
@@ -104,7 +105,7 @@ def read_corpus(job: Job) -> CleanReport:
     arrays.write(job.part / "text_offsets.npy", offsets_of(np.array(texts)))
     arrays.write(job.scratch / "source_offsets.npy", offsets_of(np.array(sources)))
     arrays.write(job.part / "target_offsets.npy", offsets_of(np.array(targets)))
-    arrays.write(job.scratch / "numbers.npy", np.array([*numbers, report.seen], np.int64))
+    arrays.write(job.scratch / "numbers.npy", np.append(numbers, report.seen))
     return report
 
 
@@ -121,7 +122,7 @@ def _tokenized(job: Job, report: CleanReport) -> Iterator[tuple[int, Segment, li
         others = settings.model_copy(update={"max_tokens": None, "max_ratio": None})
         segments = clean(segments, job.languages, others, report=report)
     numbered = enumerate(segments)
-    while some := list(itertools.islice(numbered, TOGETHER)):
+    while some := list(islice(numbered, TOGETHER)):
         sources = model.tokenizer.encode_source([segment.source for _, segment in some])
         targets = model.tokenizer.encode_target([segment.target for _, segment in some])
         for (number, segment), source, target in zip(some, sources, targets, strict=True):
@@ -143,22 +144,26 @@ def _tokenized(job: Job, report: CleanReport) -> Iterator[tuple[int, Segment, li
 
 def align_tokens(job: Job) -> None:
     """Links between the tokens; the source tokens that have any, sorted by type, become the tokens of the store."""
-    bitext, settings = job.bitext(), job.settings.align
-    advance = job.watch("align", 2 * len(bitext))
-    if job.alignments is not None:
-        *lines, total = arrays.read(job.scratch / "numbers.npy").tolist()
-        links = read_pharaoh(job.alignments, bitext, lines, total)
-        links = cover(links, bitext) if settings.cover else links
-    else:
-        aligner = train(bitext, settings, _steps(advance, len(bitext)))
-        aligner.save(job.part / format.ALIGNER)
-        links = aligner.align(bitext, _steps(advance, len(bitext)))
+    bitext = job.bitext()
+    links = _links(job, bitext)
     if not len(links.source):
         raise DataError("no token of the corpus could be aligned: are the two sides translations of each other?")
     vocabulary = job.model.transformer.architecture.source_vocabulary
-    for name, array in group_by_type(bitext, links, vocabulary).items():
-        arrays.write(job.scratch / f"{name}.npy", array)
+    for name, found in group_by_type(bitext, links, vocabulary).items():
+        arrays.write(job.scratch / f"{name}.npy", found)
     arrays.write(job.part / "type_offsets.npy", arrays.read(job.scratch / "type_offsets.npy"))
+
+
+def _links(job: Job, bitext: Bitext) -> Links:
+    """The links that were given, or those of an aligner that is trained on the corpus and kept."""
+    settings, advance = job.settings.align, job.watch("align", 2 * len(bitext))
+    if job.alignments is not None:
+        *lines, total = arrays.read(job.scratch / "numbers.npy").tolist()
+        links = read_pharaoh(job.alignments, bitext, lines, total)
+        return cover(links, bitext) if settings.cover else links
+    aligner = train(bitext, settings, _steps(advance, len(bitext)))
+    aligner.save(job.part / format.ALIGNER)
+    return aligner.align(bitext, _steps(advance, len(bitext)))
 
 
 def group_by_type(bitext: Bitext, links: Links, vocabulary: int) -> dict[str, NDArray[Any]]:
@@ -169,7 +174,7 @@ def group_by_type(bitext: Bitext, links: Links, vocabulary: int) -> dict[str, ND
     segments = np.repeat(np.arange(len(links)), np.diff(links.offsets))
     place = bitext.source_offsets[segments] + links.source
     entry = bitext.target_offsets[segments] + links.target
-    order = np.lexsort((entry, place, bitext.source_ids[place]))
+    order = np.lexsort((place, bitext.source_ids[place]))  # stable: entries rise already
     place, entry = place[order], entry[order]
     new = np.diff(place, prepend=-1) != 0
     positions = place[new]
@@ -225,9 +230,9 @@ def represent_tokens(job: Job) -> None:
     fresh: list[int] = []
 
     def note() -> None:
-        for array in (keys, states):
-            if isinstance(array, np.memmap):
-                array.flush()
+        for rows in (keys, states):
+            if isinstance(rows, np.memmap):
+                rows.flush()
         with journal.open("a") as file:
             file.writelines(f"{first}\n" for first in fresh)
         fresh.clear()
@@ -260,13 +265,10 @@ def _represent_shard(
 ) -> None:
     """Fill in the states of segments first..last."""
     first, last = shard
-    source_offsets, target_offsets = (o.tolist() for o in (bitext.source_offsets, bitext.target_offsets))
+    bounds = (pairwise(o[first : last + 1].tolist()) for o in (bitext.source_offsets, bitext.target_offsets))
     pairs = [
-        (
-            bitext.source_ids[source_offsets[row] : source_offsets[row + 1]].tolist(),
-            bitext.target_ids[target_offsets[row] : target_offsets[row + 1] - 1].tolist(),  # the end is implied
-        )
-        for row in range(first, last)
+        (bitext.source_ids[s0:s1].tolist(), bitext.target_ids[t0 : t1 - 1].tolist())  # the end is implied
+        for (s0, s1), (t0, t1) in zip(*bounds, strict=True)
     ]
     unit = job.settings.metric == "cosine"
     for some in represent(job.model, pairs, key=job.settings.key, batch_tokens=job.batch_tokens):
@@ -318,31 +320,36 @@ def cluster_tokens(job: Job) -> None:
     link_offsets = offsets_of(np.diff(link_offsets)[made.order])
     keys = arrays.create(job.part / "source_keys.npy", "float16", states.shape)
     arrays.permute(states, made.order, keys, advance)
-    everything = np.arange(len(states))
-    means = cluster.centroids(keys, everything, made.starts, unit, job.workers)
+    clusters, width = made.starts.size - 1, states.shape[1]
+    source, target, coarse = (
+        arrays.create(job.part / f"{name}.npy", "float16", (count, width))
+        for name, count in {
+            "cluster_source": clusters,
+            "cluster_target": clusters,
+            "coarse_source": len(made.coarse_ranges),
+        }.items()
+    )
+    cluster.centroids(keys, np.arange(len(keys)), made.starts, unit, job.workers, source)
     begin, end = made.starts[made.coarse_ranges].T
-    coarse = cluster.centroids(keys, _ranges(begin, end - begin), offsets_of(end - begin), unit, job.workers)
+    cluster.centroids(keys, _ranges(begin, end - begin), offsets_of(end - begin), unit, job.workers, coarse)
     advance(len(states))
     ranking = cluster.rank(
         arrays.read(job.part / "target_keys.npy"), np.asarray(arrays.read(job.part / "target_ids.npy")), made.starts,
-        link_offsets, link_entries, settings.k_max, unit, job.workers,
+        link_offsets, link_entries, settings.k_max, unit, job.workers, target,
     )  # fmt: skip
-    for name, array in {
+    for name, values in {
         "link_offsets": link_offsets,
         "link_entries": link_entries,
         "cluster_offsets": made.offsets,
         "cluster_starts": made.starts,
-        "cluster_source": means,
-        "cluster_target": ranking.centroids,
         "ranking_offsets": ranking.offsets,
         "ranking_entries": ranking.entries,
         "ranking_tokens": ranking.tokens,
         "ranking_distances": ranking.distances,
         "coarse_offsets": made.coarse_offsets,
         "coarse_ranges": made.coarse_ranges,
-        "coarse_source": coarse,
     }.items():
-        arrays.write(job.part / f"{name}.npy", array)
+        arrays.write(job.part / f"{name}.npy", values)
     advance(len(states))
 
 
@@ -352,50 +359,82 @@ def cluster_tokens(job: Job) -> None:
 def make_prototypes(job: Job) -> None:
     """Entries of one source type and one target token, gathered by their keys, each with the means of both sides."""
     settings, unit = job.settings, job.settings.metric == "cosine"
-    part = {name: arrays.read(job.part / f"{name}.npy") for name in ("type_offsets", "link_offsets", "link_entries")}
+    type_offsets = arrays.read(job.part / "type_offsets.npy")
     target_ids = np.asarray(arrays.read(job.part / "target_ids.npy"))
-    target_keys, source_keys = (arrays.read(job.part / f"{side}_keys.npy") for side in ("target", "source"))
-    types, tokens, entries, rows = _distinct_links(part, target_ids)
+    keys = {side: arrays.read(job.part / f"{side}_keys.npy") for side in ("target", "source")}
+    entries, rows, groups = _distinct_links(job, type_offsets, target_ids)
     advance = job.watch("prototypes", len(entries))
-    new = (np.diff(types, prepend=-1) != 0) | (np.diff(tokens, prepend=-1) != 0)
-    groups = np.append(np.flatnonzero(new), types.size)
     made = cluster.cluster(
-        target_keys, groups, settings.prototype_size,
-        order=entries, seed=settings.seed, memory=settings.memory, workers=job.workers, progress=advance,
+        keys["target"], groups, settings.prototype_size, order=entries.astype(np.int64),
+        seed=settings.seed, memory=settings.memory, workers=job.workers, progress=advance,
     )  # fmt: skip
-    # the clusters' order is of entries: find the links again, whose groups and entries rise
-    group = np.repeat(np.arange(groups.size - 1), np.diff(groups))
-    links = np.searchsorted(group << 32 | entries, group << 32 | made.order)
+    starts, members = made.starts, made.order
+    rows = _follow(rows, groups, members)
+    means = {
+        side: arrays.create(job.scratch / f"proto_{side}.npy", "float16", (starts.size - 1, keys[side].shape[1]))
+        for side in keys
+    }
     ranking = cluster.rank(
-        target_keys, target_ids, made.starts, np.arange(made.order.size + 1), made.order, MEMBERS_SHOWN, unit,
-        job.workers,
+        keys["target"], target_ids, starts, np.arange(members.size + 1), members, MEMBERS_SHOWN, unit, job.workers,
+        means["target"],
     )  # fmt: skip
-    source = cluster.centroids(source_keys, rows[links], made.starts, unit, job.workers)
-    first = made.starts[:-1]
-    kinds = np.bincount(types[links[first]], minlength=part["type_offsets"].size - 1)
+    cluster.centroids(keys["source"], rows, starts, unit, job.workers, means["source"])
+    kinds = np.searchsorted(type_offsets, rows[starts[:-1]], side="right") - 1
     shown = np.minimum(ranking.offsets[:-1, None] + np.arange(MEMBERS_SHOWN), ranking.offsets[1:, None] - 1)
-    for name, array in {
-        "proto_offsets": offsets_of(kinds),
-        "proto_tokens": tokens[links[first]].astype(np.int32),
-        "proto_counts": np.diff(made.starts).astype(np.int32),
+    for name, values in {
+        "proto_offsets": offsets_of(np.bincount(kinds, minlength=type_offsets.size - 1)),
+        "proto_tokens": target_ids[members[starts[:-1]]],
+        "proto_counts": np.diff(starts).astype(np.int32),
         "proto_entries": ranking.entries[shown],
-        "proto_members": made.order.astype(np.int32),
-        **quantize.in_bytes("proto_source", source),
-        **quantize.in_bytes("proto_target", ranking.centroids),
+        "proto_members": members.astype(np.int32),
     }.items():
-        arrays.write(job.part / f"{name}.npy", array)
+        arrays.write(job.part / f"{name}.npy", values)
+    for side, states in means.items():
+        whole = arrays.create(job.part / f"proto_{side}.npy", "int8", states.shape)
+        norms, steps = quantize.in_bytes(states, whole)
+        arrays.write(job.part / f"proto_{side}_norms.npy", norms)
+        arrays.write(job.part / f"proto_{side}_steps.npy", steps)
+        (job.scratch / f"proto_{side}.npy").unlink()
 
 
-def _distinct_links(part: dict[str, NDArray[Any]], target_ids: NDArray[np.int32]) -> tuple[Int64, Int64, Int64, Int64]:
-    """Type, target token, entry and source row of each link, in this order; an entry counts once in a type."""
-    rows = np.repeat(np.arange(part["link_offsets"].size - 1), np.diff(part["link_offsets"]))
-    types = np.searchsorted(part["type_offsets"], rows, side="right") - 1
-    entries = part["link_entries"].astype(np.int64)
-    order = np.lexsort((rows, entries, target_ids[entries], types))
-    types, entries, rows = types[order], entries[order], rows[order]
-    first = (np.diff(types, prepend=-1) != 0) | (np.diff(entries, prepend=-1) != 0)
-    types, entries, rows = types[first], entries[first], rows[first]
-    return types, target_ids[entries].astype(np.int64), entries, rows
+def _distinct_links(
+    job: Job, type_offsets: Int64, target_ids: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], Int64, Int64]:
+    """Entries and source rows of all links, and where each group of one type and one target token begins.
+
+    Sorted by type, target token and entry; an entry counts once in a type, with the first row that links to it.
+    """
+    link_offsets, link_entries = (arrays.read(job.part / f"link_{name}.npy") for name in ("offsets", "entries"))
+    links = link_offsets[type_offsets]
+    sorted_links, begun = [], []
+    # A link takes some 32 times the memory of a cell while it is sorted.
+    for first, last in blocks(32 * links):
+        begin, end = type_offsets[first], type_offsets[last]
+        rows = np.repeat(np.arange(begin, end), np.diff(link_offsets[begin : end + 1]))
+        entries = np.asarray(link_entries[links[first] : links[last]])
+        types = np.searchsorted(type_offsets, rows, side="right")
+        order = np.lexsort((entries, target_ids[entries], types))  # stable: rows rise already
+        types, entries, rows = types[order], entries[order], rows[order]
+        once = _changes(types) | _changes(entries)
+        types, entries, rows = types[once], entries[once], rows[once]
+        sorted_links.append((entries, rows))
+        begun.append(_changes(types) | _changes(target_ids[entries]))
+    entries, rows = (np.concatenate(column) for column in zip(*sorted_links, strict=True))
+    return entries, rows, np.append(np.flatnonzero(np.concatenate(begun)), entries.size)
+
+
+def _changes(values: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
+    """Where a value is not that before it; the first is not."""
+    changed: NDArray[np.bool_] = np.diff(values, prepend=-1) != 0
+    return changed
+
+
+def _follow(values: Int64, groups: Int64, moved: Int64) -> Int64:
+    """Bring the values of numbers that rise in each group to the order that these were moved to inside the groups."""
+    group = np.repeat(np.arange(groups.size - 1, dtype=np.int32), np.diff(groups))
+    brought = np.empty_like(values)
+    brought[np.lexsort((moved, group))] = values
+    return brought
 
 
 # --------------------------------------------------------------------------------------------- keys and index

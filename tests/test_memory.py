@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from knnmt.bench.memory import STATM, peak
+from knnmt.memory import STATM, peak
 
 CPU = torch.device("cpu")
 MIB = 1 << 20
