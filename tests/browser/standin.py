@@ -35,6 +35,9 @@ class StandIn:
         self.asked: list[dict[str, Any]] = []
         self.failing: tuple[int, str] | None = None  # status and message of all answers but the page's
         self.delay = 0.0
+        self.key = ""  # that requests need
+        self.learns = True
+        self.systems = ["base", "fast", "proto"]
         self.jobs: dict[str, dict[str, Any]] = {}
         self.url = ""
 
@@ -111,7 +114,8 @@ class StandIn:
             "faults": ["upload.tmx:7: no seg"],
         }
         if done < len(pairs):
-            self.add(*pairs[done], "upload.tmx")
+            german, english = pairs[done]
+            self.add(german, english, "upload.tmx")
             job["done"] += 1
         return {"id": name, "state": state, "done": done, "total": len(pairs), "error": None, "report": report}
 
@@ -161,14 +165,16 @@ class Handler(BaseHTTPRequestHandler):
 
     def route(self, path: str, query: dict[str, list[str]], body: bytes) -> tuple[int, dict[str, Any]]:
         standin = self.standin
+        if standin.key and path.startswith("/v1/") and self.headers["Authorization"] != f"Bearer {standin.key}":
+            return 403, {"error": "an API key is needed: ask whoever runs this server for one"}
         if standin.failing:
             return standin.failing[0], {"error": standin.failing[1]}
         match self.command, path:
             case "GET", "/frontend/settings":
                 languages = {"source": {"code": "de", "name": "German"}, "target": {"code": "en", "name": "English"}}
-                return 200, {"suggestions": True, "language": languages, "charLimit": 5000, "keyRequired": False}
+                return 200, {"suggestions": standin.learns, "language": languages}
             case "GET", "/v1/systems":
-                return 200, {"systems": ["base", "fast", "proto"], "default": "proto", "lambda": 0.8}
+                return 200, {"systems": standin.systems, "default": standin.systems[-1], "lambda": 0.8}
             case "POST", "/v1/translate":
                 return 200, standin.translate(json.loads(body))
             case "POST", "/suggest":
@@ -194,7 +200,7 @@ def serving(standin: StandIn) -> Iterator[str]:
     """Serve on a free port of this machine; gives the address."""
     handler = type("Here", (Handler,), {"standin": standin})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=[0.02], daemon=True)
         thread.start()
         standin.url = f"http://127.0.0.1:{server.server_port}/"
         try:

@@ -10,7 +10,7 @@ from .conftest import complaints
 from .standin import StandIn, serving
 
 LINES = "return [...document.querySelectorAll('#words > p')].map((line) => line.textContent).join('\\n')"
-LATE = 10  # seconds after which something does not come any more
+LATE = 20  # seconds after which something does not come any more
 
 
 class Page:
@@ -88,6 +88,46 @@ def page(browser: Any, standin: StandIn) -> Iterator[Page]:
     page.until(lambda: page.one("#pair").text == "German to English")
     yield page
     assert complaints(browser, "status of 400", "status of 503", "ERR_CONNECTION_REFUSED") == []
+
+
+# ----------------------------------------------------------------------------------------- words and what changed
+
+WORDS = """
+const done = arguments[arguments.length - 1];
+import("/page/words.js").then(({ toWords }) => {
+  const tokens = arguments[0].map(([text, memory]) => ({ text, memory }));
+  done(toWords({ text: "", tokens }).map(({ text, space, pieces, memory }) => [text, space, pieces.length, memory]));
+});
+"""
+CHANGES = """
+const done = arguments[arguments.length - 1];
+import("/page/words.js").then(({ changes }) => done(changes(arguments[0].split(" "), arguments[1].split(" "))));
+"""
+
+
+def test_pieces_become_words_and_punctuation_stands_alone(page: Page) -> None:
+    tokens = [["\u201c", 0], ["Don", 1], ["'", 0], ["t", 0.5], [",", 0], [" go", 0.25], ["", 0], ["Then", 1], ["!", 0]]
+    assert page.browser.execute_async_script(WORDS, tokens) == [
+        ["\u201c", False, 1, 0],
+        ["Don't", False, 3, 0.5],
+        [",", False, 1, 0],
+        ["go", True, 1, 0.25],
+        ["Then", True, 1, 1],  # a long text is translated in parts, and an end stands between them
+        ["!", False, 1, 0],
+    ]
+
+
+def test_what_changed_is_what_the_longest_common_sequence_leaves(page: Page) -> None:
+    for before, after, changed in [
+        ("a b c", "a b c", ""),
+        ("a b c", "a x c", "x"),
+        ("a b c", "b c", ""),
+        ("b c", "a b c d", "a d"),
+        ("a b", "c d", "c d"),
+        ("a b a", "b a a", "a"),
+    ]:
+        marks = page.browser.execute_async_script(CHANGES, before, after)
+        assert [word for word, mark in zip(after.split(), marks, strict=True) if mark] == changed.split()
 
 
 # ----------------------------------------------------------------------------------------------- translating
@@ -367,6 +407,44 @@ def test_a_server_that_is_gone_is_said_to_be(browser: Any) -> None:
     page.until(lambda: "Offline" in page.one("#status").text)
     browser.get("about:blank")
     browser.get_log("browser")
+
+
+# ------------------------------------------------------------------------------------------- servers that do less
+
+
+def test_a_server_that_wants_a_key_gets_one(page: Page, standin: StandIn) -> None:
+    standin.key = "open sesame"
+    page.browser.refresh()
+    page.until(lambda: page.one("#key").is_displayed())
+    assert "API key is needed" in page.one("#status").text
+    page.one("#key-input").send_keys("open sesame\n")
+    page.until(lambda: not page.one("#key").is_displayed())
+    page.ask("Das Haus ist groß.", "The house is big.")
+    page.browser.execute_script("sessionStorage.clear()")
+    complaints(page.browser)  # of the 403, which a browser logs
+
+
+def test_a_server_that_does_not_learn_offers_no_lessons(page: Page, standin: StandIn) -> None:
+    standin.learns = False
+    standin.add("Haus", "House", "corpus.tmx")
+    page.browser.refresh()
+    page.ask("Das Haus ist groß.", "The house is big.")
+    page.until(lambda: page.all("#list li"))
+    assert not page.all("#list .remove")
+    assert not page.one("#correct").is_displayed()
+    assert not page.one("#import").is_displayed()
+    assert page.one("#copy").is_displayed()
+
+
+def test_a_server_without_a_store_just_translates(page: Page, standin: StandIn) -> None:
+    standin.learns, standin.systems = False, ["base"]
+    page.browser.refresh()
+    page.ask("Das Haus ist groß.", "The house is big.")
+    assert page.one("#memory-size").text == "this server has none"
+    assert not page.one("#system").is_enabled()
+    assert not page.one("#search").is_displayed()
+    page.words[0].click()
+    assert "model alone" in page.one("#why-body").text
 
 
 # --------------------------------------------------------------------------------------------------- how it looks

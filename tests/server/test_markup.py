@@ -2,6 +2,7 @@
 
 import html
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -75,6 +76,8 @@ def test_a_tag_around_words_that_have_no_translation_stays_near_but_a_link_gets_
     [
         ("links <br> rechts", "left <br> right"),
         ("links<br>rechts", "left<br> right"),
+        ("links <img> <img>rechts", "left <img> <img>right"),
+        ("links<img><img>rechts", "left right<img><img>"),
         ("links rechts <img src=x>", "left right <img src=x>"),
         ('<img src="x"> links rechts', '<img src="x"> left right'),
         ("links <!-- hier --> rechts", "left <!-- hier --> right"),
@@ -108,6 +111,12 @@ def test_a_word_that_a_tag_cuts_belongs_where_it_begins() -> None:
         ("<p>eins<p>zwei", ["eins", "zwei"]),
         ("<a href=x><div>eins</div><div>zwei</div></a>", ["eins", "zwei"]),
         ("eins<br>zwei", ["eins zwei"]),
+        ("Eins.<br>zwei", ["Eins.", "zwei"]),
+        ("eins<br>\n<br/>zwei", ["eins", "zwei"]),
+        ("Das ist gut. Und das? Ja! (Sehr.) „Nein.“ Doch", "Das ist gut.|Und das?|Ja!|(Sehr.)|„Nein.“|Doch".split("|")),
+        ("<b>Eins. Zwei.</b> Drei <i>vier</i>. Fünf", ["Eins. Zwei. Drei vier.", "Fünf"]),
+        ("Am 3. Mai. Am 4. Mai", ["Am 3. Mai.", "Am 4. Mai"]),
+        ("Dr. Müller, z. B. Montag, Nr. 5 usw. Danach", ["Dr. Müller, z. B. Montag, Nr. 5 usw. Danach"]),
         ("<title>Fisch &amp; Brot</title>", ["Fisch & Brot"]),
         ("&lt;b&gt; ist&nbsp;fett &#8211; ja &euro;", ["<b> ist fett – ja €"]),
         ("12 – 34 <b>%</b>", []),
@@ -174,6 +183,7 @@ def test_a_translation_is_text_and_never_becomes_a_tag() -> None:
         ("eins < zwei & drei", "eins &lt; zwei &amp; drei"),
         ("<!-- offen", "<!-- offen-->"),
         ("<script>offen", "<script>offen</script>"),
+        ("<style>offen</style ", "<style>offen</style>"),
         ("<script><!-- <script> offen", "<script><!-- <script> offen--></script>"),
         ("<i/>eins", "<i></i>eins"),
         ("<BR/>eins <Foo>zwei</foo>", "<BR/>eins <Foo>zwei</Foo>"),
@@ -194,10 +204,10 @@ def test_deep_nesting_is_bounded_and_no_tag_is_lost() -> None:
     assert depth(parse(out)) == DEEPEST + 2  # the root, and those side by side
 
 
-@pytest.mark.parametrize(
-    "unit",
-    ["<b>", "<a ", "<a x='", '<a x="', "<!--", "<!", "</", "<p>a ", "<i>a</i> ", "a <br> ", "<script>", "&amp;", "<"],
-)
+UNITS = ["<b>", "<a ", "<a x='", '<a x="', "<!--", "<!", "</", "<p>a ", "<i>a</i> ", "a <br> ", "<script>", "&amp;"]
+
+
+@pytest.mark.parametrize("unit", [*UNITS, "<", "aa", "Ab. "])
 def test_time_grows_with_length_alone(unit: str) -> None:
     def seconds(times: int) -> float:
         begin = time.perf_counter()
@@ -205,7 +215,8 @@ def test_time_grows_with_length_alone(unit: str) -> None:
         return time.perf_counter() - begin
 
     seconds(100)
-    assert min(seconds(4000) for _ in range(2)) < 40 * max(min(seconds(400) for _ in range(3)), 0.005)
+    short, long = min(seconds(200) for _ in range(3)), min(seconds(4000) for _ in range(2))
+    assert long < 120 * max(short, 0.002)  # 20 times the length: 400 times as long, were it by the square
 
 
 class Reader(HTMLParser):
@@ -265,13 +276,15 @@ def wrapped(tag: str, inside: str) -> str:
 INLINE = st.recursive(
     LEAF, lambda inner: st.builds(wrapped, TAGS, st.lists(inner, max_size=4).map(" ".join)), max_leaves=12
 )
-BLOCKS = st.recursive(
-    st.lists(INLINE, max_size=4).map(" ".join),
-    lambda inner: st.builds(
-        wrapped, st.sampled_from(["div", "section", "h1"]), st.lists(inner, max_size=3).map("".join)
-    ),
-    max_leaves=6,
-)
+
+
+def blocks(between: str) -> st.SearchStrategy[str]:
+    """Blocks in blocks, with this between what is in one."""
+    return st.recursive(
+        st.lists(INLINE, max_size=4).map(" ".join),
+        lambda inner: st.builds(wrapped, st.sampled_from(["div", "h1"]), st.lists(inner, max_size=3).map(between.join)),
+        max_leaves=6,
+    )
 
 
 def shuffled(texts: Sequence[str]) -> list[str]:
@@ -284,7 +297,7 @@ def shuffled(texts: Sequence[str]) -> list[str]:
     return found
 
 
-@given(BLOCKS, st.randoms(use_true_random=False))
+@given(blocks(""), st.randoms(use_true_random=False))
 def test_tags_are_those_that_went_in_and_the_text_is_the_translation(text: str, rng: random.Random) -> None:
     def links(source: str, target: str) -> Links:
         n, m = len(words(source)), len(words(target))
@@ -320,7 +333,7 @@ def texts_of(node: object) -> Iterator[str]:
         yield html.unescape(str(getattr(node, "raw", "")))
 
 
-@given(BLOCKS)
+@given(blocks(" "))  # no tag cuts a word
 def test_nothing_changes_if_the_translation_is_the_text_itself(text: str) -> None:
     once = unchanged(text)
     assert squeezed(once) == squeezed(text)
@@ -345,7 +358,8 @@ def test_whatever_is_put_in_what_comes_out_is_whole_and_keeps_every_tag(text: st
     tree = parse(out)
     assert starts(tree) == starts(parse(text))
     assert "".join(whole(tree)) == out  # each element has its own end tag, none was made up
-    Reader(out.replace("\x00", ""))
+    if not re.search(r"<(title|script|style|[!?]|/([^a-z]|$))|\x00", text, re.IGNORECASE):
+        Reader(out)  # of the others each version of Python has its own view
 
 
 def starts(node: object) -> Counter[str]:

@@ -41,6 +41,7 @@ class Sentence:
         self._pieces: list[str] = []
         self._length = 0
         self._space = False  # there is space between the text so far and what comes
+        self._break = False  # or a line break, which parts words as well
         self._waiting: list[Span] = []  # spans that ended where the text so far does
         self._after_tag = False
         self.root = self._read(Span(), nodes)
@@ -64,7 +65,7 @@ class Sentence:
             span.inside.append(inner)
             self._waiting.append(inner)
             self._after_tag = True
-            self._space = self._space or inner.name == "br"
+            self._break = self._break or inner.name == "br"
         span.stop = self._length
         return span
 
@@ -78,11 +79,11 @@ class Sentence:
         if plain := " ".join(text.split()):
             # without the tag a space between word and comma would be left over
             needless = self._after_tag and plain.startswith(CLOSING)
-            if self._space and self._length and not needless:
+            if (self._space or self._break) and self._length and not needless:
                 plain = " " + plain
             self._pieces.append(plain)
             self._length += len(plain)
-            self._space, self._after_tag = text[-1].isspace(), False
+            self._space, self._break, self._after_tag = text[-1].isspace(), False, False
 
     def placed(self, translation: str, links: Sequence[Link]) -> str:
         """The translation as HTML with all tags; links are between the words of text and translation."""

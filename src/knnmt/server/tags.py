@@ -191,9 +191,8 @@ def _raw(text: str, at: int, name: str) -> tuple[str, int]:
         found = re.compile(f"</{name}(?=[ \t\n\f\r/>])", re.IGNORECASE).search(text, at)
         end, missing = (found.start() if found else len(text)), ""
     tag = _tag(text, end) if end < len(text) else None
-    if tag is None:
-        return text[at:] + missing, len(text)
-    return text[at:end], end + len(tag.raw)
+    # an end tag that is cut off is one all the same
+    return text[at:end] + missing, end + len(tag.raw) if tag is not None else len(text)
 
 
 def _script_end(text: str, at: int) -> tuple[int, str]:
