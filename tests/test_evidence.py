@@ -94,7 +94,7 @@ def test_p_mt_and_the_weight_are_those_of_the_model_and_the_search(model: Model,
     look = chosen.retriever.look(ids, mask, encoded.states)
     after = look.mix(states, logits, logits.logsumexp(-1))
     mixed = (logits - after[:, :, None]).exp()
-    weight = look.weight(look.lookup.neighbours(look.tensors.query(states.key(store.manifest.key))))
+    weight = look.weight(look.lookup.neighbours(look.tensors.query(states.key(store.manifest.key))).nearest)
     for place, (number, token) in enumerate(zip(found.tokens, found.evidence, strict=True)):
         assert token.p_mt == pytest.approx(before[0, place, number].exp().item(), abs=1e-5)
         assert token.p == pytest.approx(mixed[0, place, number].item(), abs=1e-5)

@@ -12,7 +12,7 @@ from knnmt.datastore.store import Datastore
 from knnmt.errors import StoreError, UsageError
 from knnmt.model.transformer import States
 from knnmt.retrieval import lookup, select
-from knnmt.retrieval.combine import Neighbours, mix, weights
+from knnmt.retrieval.combine import mix, weights
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.tensors import Tensors
 
@@ -129,11 +129,11 @@ class SentenceLookup:
     def mix(self, states: States, logits: Tensor, normaliser: Tensor) -> Tensor:
         """Change logits (B, K, V) in place and return their new normaliser (B, K)."""
         neighbours = self.lookup.neighbours(self.tensors.query(states.key(self.key)))
-        return mix(logits, normaliser, neighbours, self.weight(neighbours))
+        return mix(logits, normaliser, neighbours, self.weight(neighbours.nearest))
 
-    def weight(self, neighbours: Neighbours) -> Tensor:
-        """λ of each beam (B, K)."""
-        return weights(neighbours.nearest, self.settings, self.tensors.scale)
+    def weight(self, nearest: Tensor) -> Tensor:
+        """λ of each beam, given the distance of the nearest neighbour. Both (B, K)."""
+        return weights(nearest, self.settings, self.tensors.scale)
 
     def keep(self, rows: Tensor) -> None:
         """Only these sentences are still searched."""
