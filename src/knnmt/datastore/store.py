@@ -216,12 +216,17 @@ class Datastore:
         taught: list[int] = self.lesson_part.segment_of[number].target_ids.tolist()
         return taught
 
+    @property
+    def learns(self) -> bool:
+        """Whether segments can be added: a store that was built from links made elsewhere cannot align new ones."""
+        return format.ALIGNER in self.part.files
+
     def aligner(self) -> "Aligner":
         """The alignment model of the corpus: it aligns new segments."""
         from knnmt.align import Aligner
 
         if self._aligner is None:
-            if format.ALIGNER not in self.part.files:
+            if not self.learns:
                 raise StoreError(f"{self.path} was built from links made elsewhere and cannot align what is new")
             self._aligner = Aligner.load(self.part.file(format.ALIGNER))
         return self._aligner
