@@ -1,4 +1,4 @@
-"""The system `similar` in plain Python: its arrays by their definitions, and what a sentence and a state find."""
+"""The system `similar` in plain Python: its arrays by their definitions, and what a state finds in them."""
 
 import math
 from collections import Counter

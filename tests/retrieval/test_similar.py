@@ -1,4 +1,4 @@
-"""The system `similar` against the oracle: what a sentence sees by word and by segment, and what a state finds."""
+"""The system `similar` against the oracle: what a sentence sees by word and by segment, and what it finds there."""
 
 import tempfile
 from dataclasses import replace

@@ -173,7 +173,7 @@ def _trials_table(trials: "list[Trial]", system: str) -> Any:
         reach = f"{s.reach:.3g}" if s.adapt == "distance" and s.reach is not None else ""
         kind = "constant" if s.adapt == "constant" else "falls to 0 at τ"
         table.add_row(
-            f"{trial.bleu:.2f}", f"{trial.likelihood:.3f}", "all" if s.k is None else str(s.k), *size,
-            f"{s.temperature:.3g}", f"{s.weight:.2f}", reach, kind,
+            f"{trial.bleu:.2f}", f"{trial.likelihood:.3f}", str(s.k or "all"), *size, f"{s.temperature:.3g}",
+            f"{s.weight:.2f}", reach, kind,
         )  # fmt: skip
     return table
