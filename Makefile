@@ -3,13 +3,16 @@ PYTHON ?= python3
 PIP_ARGS ?= -c constraints.txt
 BIN := .venv/bin
 
-.PHONY: demo test test-slow lint format wheel clean
+.PHONY: demo test test-browser test-slow lint format wheel clean
 
 demo: .venv/.demo
 	$(BIN)/knnmt demo
 
 test: lint
 	$(BIN)/pytest
+
+test-browser: .venv/.installed
+	$(BIN)/pytest tests/browser
 
 test-slow: .venv/.installed
 	$(BIN)/pytest -m slow --timeout 3600

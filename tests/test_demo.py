@@ -86,6 +86,8 @@ def test_systems_are_tuned_without_what_they_are_tuned_on(
         assert len(result.translations) == 11
         assert (result.settings.system if result.settings is not None else "base") == name
         assert stages[f"translate, {name}"] == 11
+    assert 0 < len(found.corrections) <= demo.CORRECTIONS
+    assert all(one.before != one.segment.target and one.seconds > 0 for one in found.corrections)
     assert list(tmp_path.glob("knnmt-*")) == []  # nothing is left behind
 
 
@@ -97,3 +99,5 @@ def test_a_memory_helps() -> None:
     assert score["knn"] > score["base"] + 5
     assert score["fast"] > score["base"] + 5
     assert score["faster"] >= score["base"]
+    right = [one["after"] == one["taught"] for one in found["corrections"]]
+    assert sum(right) >= 0.9 * len(right)

@@ -30,6 +30,8 @@ SYSTEMS = ("knn", "fast", "faster", "similar")
 DEV = 150  # segments of the memory on which settings are tuned, without using what the memory has of them
 DECODED = 2  # settings that translate them, and as many near the best
 PLACEHOLDER = re.compile(r"[%{<&]")
+CORRECTED = "fast"  # the system that is shown corrections
+CORRECTIONS = 20
 WARM_UP = 8  # strings that are translated before the clock runs
 
 
@@ -61,11 +63,22 @@ class Result:
 
 
 @dataclass(frozen=True)
+class Correction:
+    """A string that came out wrong, was corrected, and was translated again."""
+
+    segment: Segment
+    before: str
+    after: str
+    seconds: float  # that learning took
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """Base MT and the systems that use the memory, by name."""
+    """Base MT and the systems that use the memory, by name; what correcting some strings changed."""
 
     held_out: list[Segment]
     results: dict[str, Result]
+    corrections: list[Correction]
     build_seconds: float
     tune_seconds: float
 
@@ -92,7 +105,22 @@ def compare(model: Model, catalogs: Catalogs, progress: Progress | None = None) 
         for system in SYSTEMS:
             translator = Translator(model, store, retrieval=settings[system])
             results[system] = _result(translator, catalogs.held_out, system, watch)
-    return Comparison(catalogs.held_out, results, built - began, tuned - built)
+        corrected = Translator(model, store, retrieval=settings[CORRECTED])
+        corrections = list(_corrections(corrected, catalogs.held_out, results[CORRECTED].translations, watch))
+    return Comparison(catalogs.held_out, results, corrections, built - began, tuned - built)
+
+
+def _corrections(
+    translator: Translator, segments: Sequence[Segment], translations: Sequence[str], watch: Progress
+) -> Iterator[Correction]:
+    """Teach the references of the first strings that came out otherwise, each followed by its translation."""
+    wrong = [pair for pair in zip(segments, translations, strict=True) if pair[0].target != pair[1]]
+    for segment, before in wrong[:CORRECTIONS]:
+        began = time.perf_counter()
+        translator.add([segment])
+        seconds = time.perf_counter() - began
+        yield Correction(segment, before, translator.translate([segment.source])[0].text, seconds)
+        watch("correct", 1, len(wrong[:CORRECTIONS]))
 
 
 def _build(model: Model, memory: Sequence[Segment], folder: Path, progress: Progress | None) -> Datastore:

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from knnmt.align.bitext import Bitext
 from knnmt.corpus.segment import Segment
 from knnmt.datastore.store import Datastore
 from knnmt.decode.beam import Hypothesis, search
@@ -141,6 +142,12 @@ class Translator:
     def remove(self, ids: Sequence[str]) -> list[str]:
         """Remove segments from the store: the next translation knows nothing of them. Gives the ids that were there."""
         return self._memory().remove(ids)
+
+    def prepare(self) -> None:
+        """Load now what the first translation, and the first lesson, would have to wait for."""
+        self.translate(["."])
+        if self.store is not None and self.store.learns:
+            self.store.aligner().align(Bitext.from_pairs([([0], [0])]))
 
     def refresh(self) -> bool:
         """Take up what other processes have taught the store, or removed; says whether there was anything."""

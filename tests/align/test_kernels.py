@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knnmt.align import kernels
@@ -16,6 +16,7 @@ def test_digamma(x: float) -> None:
 
 
 @given(st.sets(st.integers(0, 2**31 - 1), max_size=40), st.integers(0, 2**31 - 1))
+@settings(deadline=None)
 def test_a_type_is_sought_and_found_in_its_row_only(targets: set[int], other: int) -> None:
     start, stop = 2, 3 + 2 + len(targets)
     places = np.full(stop + 2, -1, np.int32)

@@ -435,7 +435,17 @@ def test_progress_adds_up(model: Model, corpus: Path, tmp_path: Path) -> None:
     assert {stage: done[stage] for stage in whole if whole[stage] is not None} == {
         stage: total for stage, total in whole.items() if total is not None
     }
-    assert list(report.seconds) == ["read", "align", "represent", "cluster", "prototypes", "similar", "keys", "index", "seal"]
+    assert list(report.seconds) == [
+        "read",
+        "align",
+        "represent",
+        "cluster",
+        "prototypes",
+        "similar",
+        "keys",
+        "index",
+        "seal",
+    ]
 
 
 # -------------------------------------------------------------------------------------------- what is there already

@@ -279,7 +279,8 @@ def test_a_store_of_several_parts_is_refused(store: Path) -> None:
 
 SIZES = (
     "bytes", "segments", "entries", "tokens", "links", "clusters", "ranked", "coarse", "prototypes",
-    "members", "target_small", "source_small", "width", "subspaces", "subwidth", "source_vocabulary", "target_vocabulary",
+    "members", "target_small", "source_small", "width", "subspaces", "subwidth", "source_vocabulary",
+    "target_vocabulary",
 )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ Exit codes: 0 fine, 1 failed, 2 wrong use; 130 after Ctrl-C.
 """
 
 # the commands register themselves
-from knnmt.cli import bench, corpora, demo, evaluation, memory, reproduce, stores, translation  # noqa: F401
+from knnmt.cli import bench, corpora, demo, evaluation, memory, reproduce, serve, stores, translation  # noqa: F401
 from knnmt.cli.app import app
 
 

@@ -10,9 +10,10 @@ from knnmt import terminal
 from knnmt.cli.app import JsonOption, ModelOption, ThreadsOption, app, load_model
 
 if TYPE_CHECKING:
-    from knnmt.demo import Comparison
+    from knnmt.demo import Comparison, Correction
 
 SHOWN = 8  # examples
+TAUGHT = 4  # of corrections
 
 
 @app.command()
@@ -49,6 +50,22 @@ def demo(model: ModelOption = "mini-de-en", threads: ThreadsOption = None, as_js
         f"fast translates {len(changed)} of them otherwise than base MT; shown are the first of medium length.\n"
         f"BLEU: {base.bleu.signature}"
     )
+    if found.corrections:
+        _show_corrections(found.corrections)
+
+
+def _show_corrections(corrections: "list[Correction]") -> None:
+    """What happens when a user corrects a string."""
+    table = terminal.table("German", "fast: with memory", "corrected by hand", "next translation")
+    for one in [one for one in corrections if 15 <= len(one.segment.source) <= 60][:TAUGHT]:
+        table.add_row(one.segment.source, one.before, one.segment.target, one.after)
+    terminal.show(table)
+    right = sum(one.after == one.segment.target for one in corrections)
+    seconds = sorted(one.seconds for one in corrections)[len(corrections) // 2]
+    typer.echo(
+        f"Corrected {len(corrections)} strings, one after the other, each learnt in {1000 * seconds:.0f} ms (median): "
+        f"the next translation of {right} is the correction, word for word."
+    )
 
 
 def _content(found: "Comparison") -> dict[str, Any]:
@@ -65,6 +82,10 @@ def _content(found: "Comparison") -> dict[str, Any]:
             }
             for name, result in found.results.items()
         },
+        "corrections": [
+            {"source": one.segment.source, "taught": one.segment.target, "before": one.before, "after": one.after}
+            for one in found.corrections
+        ],
         "build_seconds": found.build_seconds,
         "tune_seconds": found.tune_seconds,
         "segments": [

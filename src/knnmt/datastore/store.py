@@ -185,7 +185,7 @@ class Datastore:
 
     def recent(self, count: int | None = None) -> list[Segment]:
         """The segments that were taught, the newest first."""
-        return [lesson.segment for lesson in reversed(self.lessons.taught.values())][:count]
+        return [lesson.segment for lesson in reversed(list(self.lessons.taught.values()))][:count]
 
     def find(self, name: str) -> Segment | None:
         """The segment of an id."""
@@ -225,12 +225,17 @@ class Datastore:
         taught: list[int] = self.lesson_part.segment_of[number].target_ids.tolist()
         return taught
 
+    @property
+    def learns(self) -> bool:
+        """Whether segments can be added: a store that was built from links made elsewhere cannot align new ones."""
+        return format.ALIGNER in self.part.files
+
     def aligner(self) -> "Aligner":
         """The alignment model of the corpus: it aligns new segments."""
         from knnmt.align import Aligner
 
         if self._aligner is None:
-            if format.ALIGNER not in self.part.files:
+            if not self.learns:
                 raise StoreError(f"{self.path} was built from links made elsewhere and cannot align what is new")
             self._aligner = Aligner.load(self.part.file(format.ALIGNER))
         return self._aligner
@@ -243,7 +248,7 @@ class Datastore:
         version, part = self._lesson_part
         if version != self.lessons.version:
             vocabulary = self.part.sizes["source_vocabulary"]
-            part = self.lessons.part(self.part["target_offsets"], vocabulary)
+            part = self.lessons.part(self.part["target_offsets"], vocabulary) if self.lessons.taught else None
             self._lesson_part = self.lessons.version, part
         return part
 

@@ -12,7 +12,7 @@ from knnmt.datastore.store import Datastore
 from knnmt.errors import StoreError, UsageError
 from knnmt.model.transformer import States
 from knnmt.retrieval import lookup, select
-from knnmt.retrieval.combine import Neighbours, mix, weights
+from knnmt.retrieval.combine import mix, weights
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.tensors import Tensors
 
@@ -65,12 +65,16 @@ SYSTEMS = {
 AUTO = ("similar", "proto", "fast", "faster", "knn")  # what `auto` is: the first of these that the store was built for
 
 
+def serves(store: Datastore, name: str) -> bool:
+    """Whether a store was built for a system; its keys may be quantized."""
+    arrays = SYSTEMS[name].arrays
+    return all(array in store.part or f"{array.removesuffix('keys')}codes" in store.part for array in arrays)
+
+
 def automatic(store: Datastore) -> str:
     """The system that `auto` stands for with a store."""
     for name in AUTO:
-        if all(
-            array in store.part or f"{array.removesuffix('keys')}codes" in store.part for array in SYSTEMS[name].arrays
-        ):
+        if serves(store, name):
             return name
     raise StoreError(f"{store.path} was built for none of {', '.join(AUTO)}: name a system that it has")
 
@@ -105,7 +109,7 @@ class Retriever:
         _check_k(store, settings)
         self.store, self.settings, self.system = store, settings, system
         self.tensors = tensors or Tensors(store, device, removed)
-        _open(store, system)
+        _open(store, settings.system)
 
     def look(self, ids: Tensor, mask: Tensor, states: Tensor) -> "SentenceLookup":
         """What sentences may see. ids, mask: (B, S); states: (B, S, d), of the encoder."""
@@ -133,23 +137,25 @@ class SentenceLookup:
     def mix(self, states: States, logits: Tensor, normaliser: Tensor) -> Tensor:
         """Change logits (B, K, V) in place and return their new normaliser (B, K)."""
         neighbours = self.lookup.neighbours(self.tensors.query(states.key(self.key)))
-        return mix(logits, normaliser, neighbours, self.weight(neighbours))
+        return mix(logits, normaliser, neighbours, self.weight(neighbours.nearest))
 
-    def weight(self, neighbours: Neighbours) -> Tensor:
-        """λ of each beam (B, K)."""
-        return weights(neighbours.nearest, self.settings, self.tensors.scale)
+    def weight(self, nearest: Tensor) -> Tensor:
+        """λ of each beam, given the distance of the nearest neighbour. Both (B, K)."""
+        return weights(nearest, self.settings, self.tensors.scale)
 
     def keep(self, rows: Tensor) -> None:
         """Only these sentences are still searched."""
         self.lookup.keep(rows)
 
 
-def _open(store: Datastore, system: System) -> None:
+def _open(store: Datastore, name: str) -> None:
     """Open all arrays that a system needs: what is missing or damaged is told now, and what is mapped stays readable
     when a compaction removes the files."""
-    for name in (*system.arrays, *TEXTS):
-        if name in store.part or f"{name.removesuffix('keys')}codes" not in store.part:
-            store.part[name]
+    needed = [one if one in store.part else f"{one.removesuffix('keys')}codes" for one in SYSTEMS[name].arrays]
+    if lacking := [one for one, found in zip(SYSTEMS[name].arrays, needed, strict=True) if found not in store.part]:
+        raise StoreError(f"{store.path} was built without {lacking[0]}, which {name} needs: build it again for {name}")
+    for one in (*needed, *(text for text in TEXTS if text in store.part)):
+        store.part[one]
 
 
 def _check_k(store: Datastore, settings: RetrievalSettings) -> None:

@@ -1,0 +1,78 @@
+"""Watch the memory that `knnmt build` takes, stage by stage, for half of a corpus and for the whole of it.
+
+    python benchmarks/build.py train --langs de-en
+
+The build runs in a process of its own, whose anonymous memory (RssAnon: what is its own, without the pages of mapped
+files, which the kernel takes back when it needs them) is read every 50 ms. The stores are made in a temporary folder,
+where there must be room for both. Linux only.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import islice
+from pathlib import Path
+
+from knnmt.corpus import Languages, files_of
+from knnmt.datastore.format import work_folder
+
+STAGES = ("read", "align", "represent", "cluster", "prototypes", "keys", "index", "seal")
+INTERVAL = 0.05  # seconds between looks
+BUILD = "import sys; from knnmt.cli import main; sys.exit(main())"
+
+
+def anonymous(process: int) -> int:
+    """Return the bytes of a process's own memory; none once it has ended."""
+    try:
+        status = Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return 0
+    return next((1024 * int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon")), 0)
+
+
+def watch(corpus: Path, langs: str, out: Path, more: list[str]) -> dict[str, int]:
+    """Build a store; return the most bytes that were held before the stages, in each, and after them."""
+    command = [sys.executable, "-c", BUILD, "build", str(corpus), "--langs", langs, "--out", str(out), *more]
+    work, names = work_folder(out), ("start", *STAGES, "publish")
+    peaks, at = dict.fromkeys(names, 0), 0
+    with subprocess.Popen(command) as build:
+        while build.poll() is None:
+            if work.exists():  # stages that are done leave a word, until all of it is removed at the end
+                done = (count for count, name in enumerate(STAGES) if not (work / f"{name}.done").exists())
+                at = max(at, 1 + next(done, len(STAGES)))
+            peaks[names[at]] = max(peaks[names[at]], anonymous(build.pid))
+            time.sleep(INTERVAL)
+    if build.returncode:
+        raise SystemExit(f"the build of {corpus} failed")
+    return peaks
+
+
+def main() -> None:
+    """Run the comparison."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("corpus", type=Path, help="a pair of files, named without their languages")
+    parser.add_argument("--langs", required=True, help="such as de-en")
+    arguments, more = parser.parse_known_args()
+    files = files_of(arguments.corpus, Languages.parse(arguments.langs))
+    with tempfile.TemporaryDirectory() as folder:
+        half = Path(folder) / "half"
+        for file in files:
+            with file.open("rb") as whole:
+                count = sum(1 for _ in whole)
+                whole.seek(0)
+                half.with_name(f"half{file.suffix}").write_bytes(b"".join(islice(whole, count // 2)))
+        peaks = [
+            watch(corpus, arguments.langs, Path(folder) / f"store of {name}", more)
+            for name, corpus in (("half", half), ("all", arguments.corpus))
+        ]
+    print(f"{'MB':>12} {'half':>7} {'whole':>7}")
+    for stage in peaks[0]:
+        print(f"{stage:>12} {peaks[0][stage] / 1e6:7,.0f} {peaks[1][stage] / 1e6:7,.0f}")
+    most = [max(peak.values()) for peak in peaks]
+    print(f"{'peak':>12} {most[0] / 1e6:7,.0f} {most[1] / 1e6:7,.0f}  {most[1] / most[0] - 1:+.1%}")
+
+
+if __name__ == "__main__":
+    main()

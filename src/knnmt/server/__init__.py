@@ -1,0 +1,1 @@
+"""The server, its page, and what they need to handle markup."""

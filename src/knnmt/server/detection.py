@@ -1,0 +1,91 @@
+"""The two languages of a server: their names, whether a code means them, and which of them a text is in."""
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from knnmt.errors import UsageError
+from knnmt.languages import Languages, closeness, normal_tag
+from knnmt.translate import Translator
+
+if TYPE_CHECKING:
+    from py3langid.langid import LanguageIdentifier
+
+CERTAIN = 0.9  # how sure the identifier must be that a text is in the target language already
+LOOKED_AT = 2000  # characters of a text; more tell nothing new
+# py3langid's codes where they differ from the usual ones
+_USUAL = {"no": "nb"}
+NAMES = {
+    "af": "Afrikaans", "ar": "Arabic", "az": "Azerbaijani", "be": "Belarusian", "bg": "Bulgarian", "bn": "Bengali",
+    "bs": "Bosnian", "ca": "Catalan", "cs": "Czech", "cy": "Welsh", "da": "Danish", "de": "German", "el": "Greek",
+    "en": "English", "eo": "Esperanto", "es": "Spanish", "et": "Estonian", "eu": "Basque", "fa": "Persian",
+    "fi": "Finnish", "fr": "French", "ga": "Irish", "gl": "Galician", "he": "Hebrew", "hi": "Hindi", "hr": "Croatian",
+    "hu": "Hungarian", "hy": "Armenian", "id": "Indonesian", "is": "Icelandic", "it": "Italian", "ja": "Japanese",
+    "ka": "Georgian", "kk": "Kazakh", "ko": "Korean", "lb": "Luxembourgish", "lt": "Lithuanian", "lv": "Latvian",
+    "mk": "Macedonian", "ms": "Malay", "mt": "Maltese", "nb": "Norwegian", "nl": "Dutch", "nn": "Norwegian Nynorsk",
+    "no": "Norwegian", "pl": "Polish", "pt": "Portuguese", "ro": "Romanian", "ru": "Russian", "sk": "Slovak",
+    "sl": "Slovenian", "sq": "Albanian", "sr": "Serbian", "sv": "Swedish", "sw": "Swahili", "ta": "Tamil",
+    "th": "Thai", "tl": "Tagalog", "tr": "Turkish", "uk": "Ukrainian", "ur": "Urdu", "uz": "Uzbek",
+    "vi": "Vietnamese", "zh": "Chinese",
+}  # fmt: skip
+
+
+def languages_of(translator: Translator, asked: str | None = None) -> Languages:
+    """The direction of a server: the one asked for, that of its store, or that of its model."""
+    if asked is not None:
+        return Languages.parse(asked)
+    if translator.store is not None:
+        return Languages.parse(translator.store.manifest.languages)
+    source, target = translator.model.tokenizer.source, translator.model.tokenizer.target
+    if source is None or target is None:
+        raise UsageError(f"{translator.model.name} does not say which languages it translates: name them (--langs)")
+    return Languages(normal_tag(source), normal_tag(target))
+
+
+def name_of(tag: str) -> str:
+    """A language in English, or the tag where no name is known."""
+    name = NAMES.get(tag.partition("-")[0], tag)
+    region = tag.partition("-")[2]
+    return f"{name} ({region})" if region and name != tag else name
+
+
+class Pair:
+    """The source and the target language of a server."""
+
+    def __init__(self, languages: Languages) -> None:
+        self.languages = languages
+        self.source, self.target = languages.source, languages.target
+
+    def listed(self) -> list[dict[str, object]]:
+        """As `/languages` gives them."""
+        return [
+            {"code": self.source, "name": name_of(self.source), "targets": [self.target]},
+            {"code": self.target, "name": name_of(self.target), "targets": []},
+        ]
+
+    def is_source(self, code: str) -> bool:
+        """Whether a client's code means the source language: `de`, `DE`, `de_DE`."""
+        return closeness(self.source, code) > 0
+
+    def is_target(self, code: str) -> bool:
+        """Whether a client's code means the target language."""
+        return closeness(self.target, code) > 0
+
+    @cached_property
+    def _identifier(self) -> "LanguageIdentifier":
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+        return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+
+    def detect(self, text: str) -> tuple[str, float]:
+        """The likeliest language of all, and how sure that is, from 0 to 1."""
+        code, certainty = self._identifier.classify(text[:LOOKED_AT])
+        code = _USUAL.get(code, code)
+        own = next((tag for tag in (self.source, self.target) if closeness(tag, code)), code)
+        return own, float(certainty)
+
+    def guess(self, text: str) -> tuple[str, float]:
+        """Which of the two languages a text is in: the source, unless it is surely the target."""
+        ranked = {_USUAL.get(code, code): float(p) for code, p in self._identifier.rank(text[:LOOKED_AT])}
+        source, target = (ranked.get(tag.partition("-")[0], 0.0) for tag in (self.source, self.target))
+        share = target / (source + target) if source + target > 0 else 0.0
+        return (self.target, share) if share >= CERTAIN else (self.source, 1 - share)

@@ -1,0 +1,212 @@
+"""LibreTranslate's interface, as its clients know it. `/suggest` teaches: the next translation knows it."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, HTTPException, Request
+from pydantic import BaseModel, ConfigDict, Field, StrictStr
+
+from knnmt.corpus import Segment
+from knnmt.server.detection import Pair, name_of
+from knnmt.server.fields import body_schema, fields
+from knnmt.server.lines import Lines
+from knnmt.server.state import Server, Serving, taught_id, while_connected
+from knnmt.server.worker import How
+
+router = APIRouter(tags=["LibreTranslate"])
+
+ApiKey = Annotated[StrictStr | None, Field(description="API key, where the server needs one")]
+
+
+class TranslateFields(BaseModel):
+    """What `/translate` takes."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    q: StrictStr | list[StrictStr] = Field(description="text, or texts", examples=["Guten Morgen!"])
+    source: StrictStr = Field(description="language code, or auto", examples=["de"])
+    target: StrictStr = Field(description="language code", examples=["en"])
+    format: Literal["text", "html"] = Field(default="text", description="plain text, or HTML whose tags are kept")
+    alternatives: int = Field(default=0, ge=0, description="further translations of each text")
+    api_key: ApiKey = None
+
+
+class DetectFields(BaseModel):
+    """What `/detect` takes."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    q: StrictStr = Field(description="text", examples=["Guten Morgen!"])
+    api_key: ApiKey = None
+
+
+class SuggestFields(BaseModel):
+    """What `/suggest` takes."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    q: StrictStr = Field(description="source text", examples=["Guten Morgen!"])
+    s: StrictStr = Field(description="how it should be translated", examples=["Good morning!"])
+    source: StrictStr = Field(description="language code", examples=["de"])
+    target: StrictStr = Field(description="language code", examples=["en"])
+    api_key: ApiKey = None
+
+
+class Language(BaseModel):
+    """A language that the server knows."""
+
+    code: str
+    name: str
+    targets: list[str]
+
+
+class Detection(BaseModel):
+    """A language and how sure it is, in per cent."""
+
+    confidence: float
+    language: str
+
+
+class Translated(BaseModel):
+    """Translations: of one text, or of several."""
+
+    translatedText: str | list[str]  # noqa: N815  the name is LibreTranslate's
+    detectedLanguage: Detection | list[Detection] | None = None  # noqa: N815
+    alternatives: list[str] | list[list[str]] | None = None
+
+
+class Success(BaseModel):
+    """Done."""
+
+    success: bool
+
+
+class Health(BaseModel):
+    """Alive."""
+
+    status: str
+
+
+@router.get("/languages", response_model=list[Language])
+async def languages(server: Serving) -> Any:
+    """The languages of the server."""
+    return server.pair.listed()
+
+
+@router.post(
+    "/translate",
+    response_model=Translated,
+    response_model_exclude_none=True,
+    openapi_extra=body_schema(TranslateFields),
+)
+async def translate(request: Request, server: Serving) -> Any:
+    """Translate a text, or a list of texts."""
+    asked = await fields(request, TranslateFields)
+    server.doorkeeper.admit(request, asked.api_key)
+    if asked.alternatives > server.settings.max_alternatives:
+        raise HTTPException(400, f"Invalid request: at most {server.settings.max_alternatives} alternatives")
+    texts = [asked.q] if isinstance(asked.q, str) else asked.q
+    server.check_size(texts)
+    detected = _languages(server.pair, asked, texts)
+    how = How(beam=max(server.settings.beam, asked.alternatives + 1), n_best=asked.alternatives + 1)
+    wanted = [number for number, found in enumerate(detected) if found["language"] != server.pair.target]
+    work = _translations(server, [texts[number] for number in wanted], asked.format, how)
+    ranked = [[text] for text in texts]  # what is in the target language already stays
+    for number, translations in zip(wanted, await while_connected(request, work), strict=True):
+        ranked[number] = translations
+    answer: dict[str, Any] = {"translatedText": [each[0] for each in ranked]}
+    if asked.alternatives:
+        answer["alternatives"] = [each[1:] for each in ranked]
+    if asked.source == "auto":
+        answer["detectedLanguage"] = detected
+    return {name: values[0] for name, values in answer.items()} if isinstance(asked.q, str) else answer
+
+
+def _languages(pair: Pair, asked: TranslateFields, texts: list[str]) -> list[dict[str, Any]]:
+    """The language of each text, told or found; 400 for others than the server's."""
+    if not pair.is_target(asked.target) and not pair.is_source(asked.target):
+        raise HTTPException(400, f"{asked.target} is not supported")
+    if asked.source != "auto" and not pair.is_source(asked.source) and not pair.is_target(asked.source):
+        raise HTTPException(400, f"{asked.source} is not supported")
+    if not pair.is_target(asked.target) or (asked.source != "auto" and not pair.is_source(asked.source)):
+        source, target = (name_of(code) for code in (asked.source, asked.target))
+        raise HTTPException(
+            400,
+            f"{target} ({asked.target}) is not available as a target language from {source} ({asked.source})",
+        )
+    if asked.source != "auto":
+        return [{"language": pair.source, "confidence": 100.0}] * len(texts)
+    found = map(pair.guess, texts)
+    return [{"language": language, "confidence": round(100 * share, 1)} for language, share in found]
+
+
+async def _translations(server: Server, texts: list[str], kind: str, how: How) -> list[list[str]]:
+    """The translations of each text, the best first."""
+    if kind == "text":
+        cut = Lines(texts)
+        return cut.joined(await server.worker.translate(cut.lines, how))
+    from knnmt.server.markup import Markup
+    from knnmt.server.words import WordAligner
+
+    pages = [Markup(text) for text in texts]
+    found = await server.worker.translate([text for page in pages for text in page.texts], how)
+
+    def place() -> list[list[str]]:
+        """Aligning needs the tokenizer, which is the model's thread's."""
+        align, rest, answers = WordAligner(server.translator), iter(found), []
+        for page in pages:
+            every = [(best, *best.alternatives) for best in (next(rest) for _ in page.texts)]
+            ranks = range(min(how.n_best, max(map(len, every), default=1)))
+            chosen = [[each[min(rank, len(each) - 1)].text for each in every] for rank in ranks]
+            answers.append([page.translated(some, align) for some in chosen])
+        return answers
+
+    return await server.worker.aside(place)
+
+
+@router.post("/detect", response_model=list[Detection], openapi_extra=body_schema(DetectFields))
+async def detect(request: Request, server: Serving) -> Any:
+    """Tell the language of a text."""
+    asked = await fields(request, DetectFields)
+    server.doorkeeper.admit(request, asked.api_key)
+    server.check_size([asked.q])
+    language, certainty = server.pair.detect(asked.q)
+    return [{"confidence": round(100 * certainty, 1), "language": language}]
+
+
+@router.post("/suggest", response_model=Success, openapi_extra=body_schema(SuggestFields))
+async def suggest(request: Request, server: Serving) -> Any:
+    """Teach how a text is to be translated: it replaces what was taught for the same text before."""
+    asked = await fields(request, SuggestFields)
+    server.doorkeeper.admit(request, asked.api_key)
+    server.require_learning(request)
+    server.check_size([asked.q, asked.s])
+    for code, known in ((asked.source, server.pair.is_source), (asked.target, server.pair.is_target)):
+        if not known(code) and not (code == "auto" and code == asked.source):
+            raise HTTPException(400, f"{code} is not supported")
+    await server.teach([Segment(asked.q, asked.s, "suggested", taught_id(asked.q))])
+    return {"success": True}
+
+
+@router.get("/health", response_model=Health)
+async def health() -> Any:
+    """Tell that the server is alive."""
+    return {"status": "ok"}
+
+
+@router.get("/frontend/settings", response_model=dict[str, Any])
+async def frontend_settings(server: Serving) -> Any:
+    """What a page needs to know."""
+    pair, limits = server.pair, server.settings
+    return {
+        "apiKeys": server.doorkeeper.needs_key,
+        "charLimit": limits.max_characters,
+        "filesTranslation": False,
+        "frontendTimeout": 500,
+        "keyRequired": server.doorkeeper.needs_key,
+        "language": {
+            "source": {"code": pair.source, "name": name_of(pair.source)},
+            "target": {"code": pair.target, "name": name_of(pair.target)},
+        },
+        "suggestions": server.learns,
+        "supportedFilesFormat": [],
+    }

@@ -1,0 +1,136 @@
+"""Translation of HTML: its text is translated sentence by sentence, its tags go where the words went, the rest stays.
+
+Kept as they are: comments, attributes, `script`, `style`, `code`, `pre`, and whatever has `translate="no"` or the class
+`notranslate`.
+"""
+
+import html
+import re
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+from knnmt.server.placing import Sentence
+from knnmt.server.tags import Element, Node, Text, parse, write
+from knnmt.server.words import Link
+
+# an end, a space, and what can begin a sentence
+SENTENCE_END = re.compile(r"[.!?…。！？][\"”“’»)]?\s++(?=[„“«\"(¿¡]|[^\W\d_a-zß-öø-ÿ])")
+ABBREVIATIONS = frozenset(
+    "abs art bsp bzw ca dipl dr etc evtl exkl fig ggf hr inc ing inkl ltd max min mr mrs ms nr prof sog sr st str tel "
+    "usw vgl vol vs zzgl".split()
+)
+LONGEST = 1 + max(map(len, ABBREVIATIONS))
+
+
+class Markup:
+    """HTML of which the texts are to be translated.
+
+    >>> page = Markup("<p>Das ist <b>ein Haus</b>.</p>")
+    >>> page.texts
+    ['Das ist ein Haus.']
+    >>> page.translated(["That is a house."], align)
+    '<p>That is <b>a house</b>.</p>'
+    """
+
+    def __init__(self, text: str) -> None:
+        self._parts: list[str | Sentence] = list(_parts(parse(text)))
+
+    @property
+    def texts(self) -> list[str]:
+        """What is to be translated, in order: the sentences of each block, and of what stands between blocks."""
+        return [part.text for part in self._parts if isinstance(part, Sentence)]
+
+    def translated(self, translations: Sequence[str], align: Callable[[str, str], Sequence[Link]]) -> str:
+        """The HTML with these translations of its texts; `align` links the words of a text with its translation's."""
+        pairs = zip(self.texts, translations, strict=True)
+        written = []
+        for part in self._parts:
+            if isinstance(part, Sentence):
+                text, translation = next(pairs)
+                part = part.placed(translation, align(text, translation) if part.root.inside else ())
+            written.append(part)
+        return "".join(written)
+
+
+def translate_html(
+    text: str, translate: Callable[[list[str]], Sequence[str]], align: Callable[[str, str], Sequence[Link]]
+) -> str:
+    """Translate HTML, all its texts in one call."""
+    markup = Markup(text)
+    return markup.translated(translate(markup.texts), align)
+
+
+def _parts(block: Element) -> Iterator[str | Sentence]:
+    """A block inside out: markup that stays, and sentences."""
+    run: list[Node] = []
+    for child in block.children:
+        if isinstance(child, Element) and child.block:
+            yield from _run(run)
+            run = []
+            if child.keep:
+                yield from write(child)
+            else:
+                yield child.start
+                yield from _parts(child)
+                yield child.end
+        else:
+            run.append(child)
+    yield from _run(run)
+
+
+def _run(nodes: Sequence[Node]) -> Iterator[str | Sentence]:
+    """What stands between two blocks."""
+    for some in _cut(nodes):
+        yield from _sentence(some)
+
+
+def _cut(nodes: Sequence[Node]) -> Iterator[list[Node]]:
+    """Cut after sentences, where no tag spans the place, and after line breaks that end one or follow another."""
+    some: list[Node] = []
+    before = ""  # the text just before, or a line break's tag
+    for node in nodes:
+        if isinstance(node, Text):
+            found = (end for end in SENTENCE_END.finditer(node.raw) if _ends(node.raw, end))
+            ends = [0, *(end.end() for end in found), len(node.raw)]
+            for start, end in pairwise(ends):
+                some.append(Text(node.raw[start:end]))
+                if end < len(node.raw):
+                    yield some
+                    some = []
+            before = node.raw.rstrip() or before
+        elif isinstance(node, Element) and node.name == "br":
+            some.append(node)
+            if before.endswith((".", "!", "?", "…", ":", ";", "<br>")):
+                yield some
+                some = []
+            before = "<br>"
+        else:
+            some.append(node)
+            before = ""
+    if some:
+        yield some
+
+
+def _ends(text: str, mark: re.Match[str]) -> bool:
+    """Whether a mark ends a sentence: not so a full stop after a number, a single letter or an abbreviation."""
+    if mark[0][0] != "." or mark.start() == 0:
+        return True
+    word = text[max(0, mark.start() - LONGEST) : mark.start()].split()[-1:]
+    return bool(word) and len(word[0]) > 1 and not word[0].isdigit() and word[0].lower() not in ABBREVIATIONS
+
+
+def _sentence(nodes: Sequence[Node]) -> Iterator[str | Sentence]:
+    """A sentence with the space around it, or what has nothing to translate."""
+    sentence = Sentence(nodes)
+    if not any(letter.isalpha() for letter in sentence.text):
+        for node in nodes:
+            yield from write(node)
+        return
+    first, last = (html.unescape(node.raw) if isinstance(node, Text) else "" for node in (nodes[0], nodes[-1]))
+    yield _escaped(first[: len(first) - len(first.lstrip())])
+    yield sentence
+    yield _escaped(last[len(last.rstrip()) :])
+
+
+def _escaped(space: str) -> str:
+    return space.replace("\u00a0", "&nbsp;")

@@ -1,0 +1,202 @@
+"""`/v1/memory`: what the store remembers, listed, changed, read in and given out."""
+
+import itertools
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Literal, TypeVar
+
+import anyio
+import anyio.to_thread
+from fastapi import APIRouter, Depends, HTTPException, Query, Request
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field, StrictStr
+from starlette.datastructures import UploadFile
+
+from knnmt.corpus import Segment
+from knnmt.corpus.writers import Kind, pieces
+from knnmt.server.jobs import JobOut
+from knnmt.server.state import Serving, admitted
+
+router = APIRouter(prefix="/v1", tags=["Memory"], dependencies=[Depends(admitted)])
+T = TypeVar("T")
+
+MEDIA = {"tmx": "application/x-tmx+xml", "tsv": "text/tab-separated-values", "jsonl": "application/jsonl"}
+_scans = anyio.CapacityLimiter(2)  # long readings of the store at a time: they share the processor with the model
+
+
+class Pair(BaseModel):
+    """A text and its translation."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    source: StrictStr = Field(min_length=1)
+    target: StrictStr = Field(min_length=1)
+
+
+class NewSegment(Pair):
+    """A segment to remember. One with an id that is there already replaces that."""
+
+    id: StrictStr | None = Field(default=None, min_length=1, max_length=200)
+    origin: StrictStr = Field(default="", max_length=1000)
+
+
+class SegmentOut(BaseModel):
+    """A segment of the memory."""
+
+    id: str
+    source: str
+    target: str
+    origin: str
+
+
+class Listed(BaseModel):
+    """Some segments; `total` counts all of the memory, or those found, as far as they were looked for."""
+
+    total: int
+    more: bool
+    segments: list[SegmentOut]
+
+
+class Ids(BaseModel):
+    """Segments by their ids."""
+
+    ids: list[str]
+
+
+@router.get("/memory", response_model=Listed)
+async def listed(
+    server: Serving,
+    offset: Annotated[int, Query(ge=0, le=1 << 40)] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+    q: Annotated[str, Query(max_length=1000, description="only segments with this in either text")] = "",
+    order: Annotated[Literal["stored", "recent"], Query(description="as stored, or the last taught first")] = "stored",
+) -> Any:
+    """List segments of the memory."""
+    store, sought = server.store(), q.casefold()
+
+    def read() -> dict[str, Any]:
+        taught = store.recent() if order == "recent" else None
+        every: Iterator[Segment] = store.segments() if taught is None else iter(taught)
+        total = len(store) if taught is None else len(taught)
+        if sought:
+            every = (each for each in every if sought in each.source.casefold() or sought in each.target.casefold())
+        found = list(itertools.islice(every, offset, offset + limit + 1))
+        total = min(offset, total) + len(found) if sought else total
+        return {"total": total, "more": len(found) > limit, "segments": [_shown(each) for each in found[:limit]]}
+
+    return await _aside(read)
+
+
+@router.post("/memory", response_model=Ids, status_code=201)
+async def added(asked: NewSegment | list[NewSegment], request: Request, server: Serving) -> Any:
+    """Add a segment, or several: all of them or, where one is unfit, none. The next translation knows them."""
+    server.store()
+    server.require_learning(request)
+    every = asked if isinstance(asked, list) else [asked]
+    server.check_size([text for each in every for text in (each.source, each.target)])
+    return {"ids": await server.teach([Segment(s.source, s.target, s.origin or "added", s.id) for s in every])}
+
+
+@router.put("/memory/{id:path}", response_model=Ids)
+async def changed(id: str, asked: Pair, request: Request, server: Serving) -> Any:
+    """Replace a segment."""
+    store = server.store()
+    server.require_learning(request)
+    server.check_size([asked.source, asked.target])
+
+    def replace() -> list[str]:
+        old = store.find(id)
+        return server.translator.add([Segment(asked.source, asked.target, old.origin, id)]) if old else []
+
+    return {"ids": _there(await server.worker.call(replace), id)}
+
+
+@router.delete("/memory/{id:path}", response_model=Ids)
+async def removed(id: str, request: Request, server: Serving) -> Any:
+    """Forget a segment."""
+    server.store()
+    server.require_learning(request)
+    return {"ids": _there(await server.worker.call(lambda: server.translator.remove([id])), id)}
+
+
+def _there(ids: list[str], id: str) -> list[str]:
+    if not ids:
+        raise HTTPException(404, f"there is no segment {id!r}")
+    return ids
+
+
+IMPORT_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/xml": {"schema": {"type": "string", "description": "a TMX file"}},
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "properties": {"file": {"type": "string", "format": "binary"}},
+                    "required": ["file"],
+                }
+            },
+        },
+    }
+}
+
+
+@router.post("/memory/import", response_model=JobOut, status_code=202, openapi_extra=IMPORT_BODY)
+async def imported(
+    request: Request,
+    server: Serving,
+    clean: Annotated[bool, Query(description="drop what is no good translation pair")] = True,
+) -> Any:
+    """Read a TMX file into the memory. A broken file is refused; a sound one becomes a job, which tells what it did."""
+    server.store()
+    server.require_learning(request)
+    with tempfile.TemporaryDirectory(prefix="knnmt-import-") as folder:
+        path = Path(folder, "upload.tmx")
+        with path.open("wb") as file:
+            await _receive(request, file)
+        return await server.jobs.take(path, clean=clean)
+
+
+async def _receive(request: Request, file: BinaryIO) -> None:
+    """Write what was sent: the body, or the first file of a form."""
+    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+        async for piece in request.stream():
+            file.write(piece)
+        return
+    try:
+        async with request.form(max_files=1, max_fields=8) as form:
+            sent = next((value for _, value in form.multi_items() if isinstance(value, UploadFile)), None)
+            while sent is not None and (piece := await sent.read(1 << 20)):
+                file.write(piece)
+    except HTTPException:
+        raise
+    except Exception:  # the parser has many ways to say that a form is broken
+        raise HTTPException(400, "Invalid request: the form is broken") from None
+    if sent is None:
+        raise HTTPException(400, "Invalid request: missing file parameter")
+
+
+@router.get("/memory/export", response_class=StreamingResponse)
+async def exported(server: Serving, format: Annotated[Kind, Query()] = "tmx") -> StreamingResponse:
+    """Give out the whole memory."""
+    store = server.store()
+    headers = {"Content-Disposition": f'attachment; filename="memory.{format}"'}
+    content = pieces(store.segments(), format, server.pair.languages)
+    return StreamingResponse(content, media_type=MEDIA[format], headers=headers)
+
+
+@router.get("/jobs/{id}", response_model=JobOut)
+async def job(id: str, server: Serving) -> Any:
+    """Tell how an import fares."""
+    return server.jobs.shown(id)
+
+
+async def _aside(read: Callable[[], T]) -> T:
+    """Read in a thread of its own, so that the others are answered meanwhile."""
+    return await anyio.to_thread.run_sync(read, limiter=_scans)
+
+
+def _shown(segment: Segment) -> dict[str, Any]:
+    return {"id": segment.id or "", "source": segment.source, "target": segment.target, "origin": segment.origin}

@@ -1,0 +1,186 @@
+// The memory: what was taught last, a search, removal, and the import of TMX files.
+
+import { ask, hasKey, request } from "./api.js";
+import { $, counted, languages, make, show } from "./dom.js";
+
+const PAGE = 20;
+const POLL = 400; // milliseconds between looks at an import
+
+let changed = () => {}; // called when translations may come out otherwise
+let learns = false;
+let sought = "";
+let shown = 0;
+let latest = 0;
+
+export async function start(settings, onchange) {
+  learns = settings.learns;
+  changed = onchange;
+  show($("import"), learns);
+  show($("search"), settings.store);
+  show($("list-title"), settings.store);
+  show($("export"), settings.store);
+  if (!settings.store) {
+    $("memory-size").textContent = "this server has none";
+    return;
+  }
+  $("search").addEventListener("submit", (event) => event.preventDefault());
+  let timer;
+  $("sought").addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => {
+      sought = $("sought").value.trim();
+      refresh();
+    }, 250);
+  });
+  $("more").addEventListener("click", async () => {
+    const first = shown;
+    await load(first);
+    $("list").children[first]?.querySelector("button")?.focus();
+  });
+  $("export").addEventListener("click", (event) => {
+    if (!hasKey()) return; // a plain link will do
+    event.preventDefault();
+    save();
+  });
+  if (learns) receive();
+  await refresh();
+}
+
+export async function refresh() {
+  await Promise.all([load(0), size()]).catch((error) => {
+    $("memory-size").textContent = error.message;
+  });
+}
+
+async function size() {
+  const { total } = await ask("v1/memory?limit=1");
+  $("memory-size").textContent = counted(total, "segment");
+}
+
+async function load(offset) {
+  const turn = ++latest;
+  const order = sought ? "stored" : "recent";
+  const query = new URLSearchParams({ offset, limit: PAGE, order, q: sought });
+  const found = await ask(`v1/memory?${query}`);
+  if (turn !== latest) return;
+  const items = found.segments.map(item);
+  if (offset) $("list").append(...items);
+  else $("list").replaceChildren(...items);
+  shown = offset + items.length;
+  show($("more"), found.more);
+  if (sought) $("list-title").textContent = shown ? "Found" : `Nothing with “${sought}”`;
+  else $("list-title").textContent = shown ? "Taught most recently" : "Nothing was taught yet";
+}
+
+function item(segment) {
+  const options = { type: "button", class: "plain remove", "aria-label": `Remove “${segment.source}”` };
+  const remove = make("button", options, "Remove");
+  const target = make("p", { class: "target", lang: languages.target }, segment.target);
+  const source = make("p", { class: "source quiet", lang: languages.source }, segment.source);
+  const row = make("li", {}, make("div", {}, target, source), learns ? remove : null);
+  remove.addEventListener("click", async () => {
+    remove.disabled = true;
+    try {
+      await request(`v1/memory/${encodeURIComponent(segment.id)}`, { method: "DELETE" });
+    } catch (error) {
+      if (error.status !== 404) {
+        remove.disabled = false;
+        row.append(make("p", { class: "error small", role: "alert" }, error.message));
+        return;
+      }
+    }
+    await refresh();
+    ($("list").querySelector("button") || $("sought")).focus();
+    changed("removed");
+  });
+  return row;
+}
+
+async function save() {
+  const content = await (await request("v1/memory/export?format=tmx")).blob();
+  const link = make("a", { href: URL.createObjectURL(content), download: "memory.tmx" });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+// ---------------------------------------------------------------------------------------------------- import
+
+function receive() {
+  $("file").addEventListener("change", () => {
+    const [file] = $("file").files;
+    if (file) take(file);
+    $("file").value = "";
+  });
+  let depth = 0;
+  const carries = (event) => [...(event.dataTransfer?.types || [])].includes("Files");
+  document.addEventListener("dragenter", (event) => {
+    if (!carries(event)) return;
+    depth++;
+    show($("veil"), true);
+  });
+  document.addEventListener("dragleave", (event) => {
+    if (!carries(event)) return;
+    depth = Math.max(0, depth - 1);
+    if (!depth) show($("veil"), false);
+  });
+  document.addEventListener("dragover", (event) => {
+    if (carries(event)) event.preventDefault();
+  });
+  document.addEventListener("drop", (event) => {
+    depth = 0;
+    show($("veil"), false);
+    const [file] = event.dataTransfer?.files || [];
+    if (!file) return;
+    event.preventDefault();
+    take(file);
+  });
+}
+
+async function take(file) {
+  const bar = $("import-bar");
+  show($("import-state"), true);
+  show($("import-faults"), false);
+  $("import-state").classList.remove("error");
+  show(bar, true);
+  bar.removeAttribute("value");
+  say(`Sending ${file.name}…`);
+  try {
+    let job = await ask("v1/memory/import", { method: "POST", body: file, type: "application/xml" });
+    while (job.state === "waiting" || job.state === "running") {
+      bar.max = job.total || 1;
+      bar.value = job.done;
+      const reached = `${job.done.toLocaleString("en")} of ${counted(job.total, "segment")}`;
+      say(job.state === "waiting" ? `${file.name} waits for its turn…` : `Importing ${file.name}: ${reached}`);
+      await new Promise((wake) => setTimeout(wake, POLL));
+      job = await ask(`v1/jobs/${encodeURIComponent(job.id)}`);
+    }
+    show(bar, false);
+    report(file, job);
+    await refresh();
+    changed("imported");
+  } catch (error) {
+    show(bar, false);
+    fail(`${file.name} was not imported: ${error.message}`);
+  }
+}
+
+function report(file, job) {
+  const { added, dropped, faults } = job.report;
+  const reasons = Object.entries(dropped).map(([reason, count]) => `${count.toLocaleString("en")} ${reason}`);
+  const left = reasons.length ? `; left out: ${reasons.join(", ")}` : "";
+  const words = `${counted(added, "segment")} added from ${file.name}${left}.`;
+  if (job.state === "done") say(words);
+  else fail(`The import ${job.state}${job.error ? `: ${job.error}` : ""}. ${words}`);
+  show($("import-faults"), faults.length > 0);
+  $("import-faults").querySelector("summary").textContent = counted(faults.length, "fault");
+  $("import-faults").querySelector("ul").replaceChildren(...faults.map((fault) => make("li", {}, fault)));
+}
+
+function say(words) {
+  $("import-words").textContent = words;
+}
+
+function fail(words) {
+  $("import-state").classList.add("error");
+  say(words);
+}

@@ -1,0 +1,137 @@
+// The panel that tells where a word comes from.
+
+import { $, counted, digits, languages, make, percent, show } from "./dom.js";
+
+const CONTEXT = 160; // characters of a segment on either side of the token
+const LITTLE = 0.01; // share of p_kNN below which a segment is folded away
+const TAUGHT = ["suggested", "added"]; // origins of what was taught here
+const HINT =
+  "Choose a word of the translation to see what the model thought of it, what the memory said, " +
+  "and the segments behind that.";
+
+export const shade = (share) => Math.min(9, Math.floor(10 * (share ?? 0)));
+
+export function explain(word, system, chosen = 0) {
+  const body = $("why-body");
+  $("why").classList.toggle("open", Boolean(word));
+  show($("why-close"), Boolean(word));
+  if (!word) {
+    body.replaceChildren(make("p", { class: "quiet" }, HINT));
+    tell("");
+    return;
+  }
+  const heading = make("p", { class: "chosen" }, make("strong", { lang: languages.target }, word.text));
+  if (word.memory === null) {
+    const alone = "The system base is the model alone: it looks nothing up.";
+    const reason = system === "base" ? alone : "There is no evidence for this word.";
+    body.replaceChildren(heading, make("p", { class: "quiet" }, reason));
+    tell(reason);
+    return;
+  }
+  heading.append(make("span", { class: "quiet" }, ` ${percent(word.memory)} from memory`));
+  const piece = word.pieces[chosen];
+  const parts = word.pieces.length > 1 ? [choice(word, chosen, system)] : [];
+  body.replaceChildren(heading, ...parts, probabilities(piece), ...segments(piece));
+  body.scrollTop = 0;
+  const found = counted(piece.neighbours.length, "segment");
+  tell(`${piece.text.trim()}: model ${digits(piece.p_mt)}, memory ${digits(piece.p_knn)}, ${found} below`);
+}
+
+function tell(words) {
+  $("told").textContent = words;
+}
+
+function choice(word, chosen, system) {
+  const group = { class: "pieces", role: "group", "aria-label": "Pieces of the word" };
+  const buttons = word.pieces.map((piece, n) => {
+    const choose = () => {
+      explain(word, system, n);
+      $("why-body").querySelectorAll(".piece")[n].focus();
+    };
+    const options = { type: "button", class: `piece s${shade(piece.memory)}`, "aria-pressed": String(n === chosen) };
+    return make("button", { ...options, lang: languages.target, onclick: choose }, piece.text.trim() || "␣");
+  });
+  return make("div", group, make("span", { class: "quiet small" }, "Pieces"), ...buttons);
+}
+
+function probabilities(piece) {
+  const rows = [
+    ["Model", "p_MT", piece.p_mt, "model"],
+    ["Memory", "p_kNN", piece.p_knn, "memory"],
+    ["Weight", "λ", piece.lambda, "weight"],
+    ["Together", "p", piece.p, "both"],
+  ];
+  const caption = make("caption", { class: "hidden" }, `Probabilities of ${piece.text.trim()}`);
+  const table = make("table", { class: "bars" }, caption);
+  for (const [name, sign, value, kind] of rows) {
+    const track = make("td", { class: "track", "aria-hidden": "true" }, bar(kind, value));
+    const number = make("td", { class: "number" }, digits(value));
+    table.append(make("tr", {}, make("th", { scope: "row" }, name, " ", symbol(sign)), track, number));
+  }
+  const [p, weight, rest, knn, mt] = [piece.p, piece.lambda, 1 - piece.lambda, piece.p_knn, piece.p_mt].map(digits);
+  const formula = make("p", { class: "formula quiet small" });
+  formula.append(symbol("p"), " = ", symbol("λ"), " · ", symbol("p_kNN"));
+  formula.append(" + (1 − ", symbol("λ"), ") · ", symbol("p_MT"));
+  formula.append(` = ${weight} · ${knn} + ${rest} · ${mt} = ${p}`);
+  return make("div", {}, table, formula);
+}
+
+function bar(kind, share) {
+  const node = make("span", { class: `bar ${kind}` });
+  node.style.setProperty("--share", share);
+  return node;
+}
+
+function symbol(sign) {
+  const [base, below] = sign.split("_");
+  return make("var", {}, base, below ? make("sub", {}, below) : null);
+}
+
+function segments(piece) {
+  if (!piece.neighbours.length) return [make("p", { class: "quiet" }, "The memory has nothing near this place.")];
+  const title = make("h3", { class: "small quiet" }, "Segments of the memory, by their share of ", symbol("p_kNN"));
+  const heavy = piece.neighbours.filter((one, n) => n === 0 || one.weight >= LITTLE);
+  const light = piece.neighbours.slice(heavy.length);
+  const found = [title, list(heavy, piece)];
+  if (light.length) {
+    const words = `${light.length} more with less than ${percent(LITTLE)} each`;
+    found.push(make("details", {}, make("summary", { class: "quiet small" }, words), list(light, piece)));
+  }
+  return found;
+}
+
+function list(neighbours, piece) {
+  const heaviest = piece.neighbours[0].weight || 1;
+  const items = neighbours.map((one) => {
+    const same = one.token.trim() === piece.text.trim();
+    const track = make("span", { class: "track", "aria-hidden": "true" }, bar("memory", one.weight / heaviest));
+    const share = make("div", { class: "share" }, track, make("span", { class: "number small" }, percent(one.weight)));
+    const target = make("p", { class: "target", lang: languages.target });
+    target.append(head(one.before), mark(one, same), tail(one.after));
+    const source = make("p", { class: "source quiet", lang: languages.source }, one.source);
+    return make("li", {}, share, make("div", {}, target, source, origin(one, same)));
+  });
+  return make("ol", { class: "neighbours" }, ...items);
+}
+
+function origin(one, same) {
+  const line = make("p", { class: "origin quiet small" });
+  const taught = TAUGHT.includes(one.origin) || (one.id || "").startsWith("taught-");
+  if (taught) line.append(make("span", { class: "badge" }, "taught"));
+  else line.append([one.origin, one.id].filter(Boolean).join(" · "));
+  if (!same) line.append(line.textContent ? " · " : "", "speaks for another word");
+  return line;
+}
+
+const head = (text) => (text.length > CONTEXT ? `…${text.slice(-CONTEXT).replace(/^\S*/, "")}` : text);
+const tail = (text) => (text.length > CONTEXT ? `${text.slice(0, CONTEXT).replace(/\S*$/, "")}…` : text);
+
+function mark({ token, after }, same) {
+  const text = token.trim();
+  const space = /^\s/.test(token) && text ? " " : "";
+  // a token without letters is the end of the segment, or a mere space
+  const node = make("mark", {}, text || (after ? "␣" : "end"));
+  node.classList.toggle("same", same);
+  node.classList.toggle("bare", !text);
+  return make("span", {}, space, node);
+}

@@ -1,0 +1,66 @@
+// From the tokens of a translation to its words, and from two translations to what changed.
+
+export const LETTERS = /[\p{L}\p{N}]/u;
+
+// A word: { text, space (before it), pieces (its tokens), memory (their mean share) }. A piece that begins with a space
+// begins a word; marks of punctuation at either end of a word stand for themselves.
+export function toWords(translation) {
+  if (!translation.tokens.length) {
+    return translation.text.split(/\s+/).filter(Boolean).map((text, n) => word([{ text }], n > 0));
+  }
+  const chunks = [];
+  let begins = true;
+  for (const token of translation.tokens) {
+    if (!token.text) {
+      begins = true; // an end: a long text is translated in parts
+    } else if (begins || /^\s/.test(token.text)) {
+      chunks.push([token]);
+      begins = false;
+    } else {
+      chunks.at(-1).push(token);
+    }
+  }
+  return chunks.flatMap((pieces, n) => parted(pieces, n > 0));
+}
+
+function parted(pieces, space) {
+  const lettered = pieces.map((piece) => LETTERS.test(piece.text));
+  const first = lettered.indexOf(true);
+  const last = lettered.lastIndexOf(true);
+  if (first < 0) return [word(pieces, space)];
+  const runs = [pieces.slice(0, first), pieces.slice(first, last + 1), pieces.slice(last + 1)];
+  return runs.filter((run) => run.length).map((run, n) => word(run, n === 0 && space));
+}
+
+function word(pieces, space) {
+  const known = pieces.filter((piece) => piece.memory !== undefined);
+  const sum = known.reduce((total, piece) => total + piece.memory, 0);
+  const text = pieces.map((piece) => piece.text).join("").trim();
+  return { text, space, pieces, memory: known.length ? sum / known.length : null };
+}
+
+// Which of the new texts are not in the longest common sequence with the old ones.
+export function changes(before, after) {
+  const rows = before.length + 1;
+  const columns = after.length + 1;
+  if (rows * columns > 4e6) return after.map((text, n) => text !== before[n]);
+  const common = new Uint16Array(rows * columns);
+  for (let i = rows - 2; i >= 0; i--) {
+    for (let j = columns - 2; j >= 0; j--) {
+      common[i * columns + j] =
+        before[i] === after[j]
+          ? common[(i + 1) * columns + j + 1] + 1
+          : Math.max(common[(i + 1) * columns + j], common[i * columns + j + 1]);
+    }
+  }
+  const changed = after.map(() => true);
+  for (let i = 0, j = 0; i < before.length && j < after.length; ) {
+    if (before[i] === after[j]) {
+      changed[j] = false;
+      i++;
+      j++;
+    } else if (common[(i + 1) * columns + j] >= common[i * columns + j + 1]) i++;
+    else j++;
+  }
+  return changed;
+}

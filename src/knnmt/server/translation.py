@@ -1,0 +1,149 @@
+"""`/v1/translate`: translations with their evidence, token by token; `/v1/systems`: what can be asked for."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, HTTPException, Request
+from pydantic import BaseModel, ConfigDict, Field, StrictStr
+
+from knnmt.evidence import Neighbour, TokenEvidence
+from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.retrieval.systems import SYSTEMS, serves
+from knnmt.server.state import Server, Serving, admitted, while_connected
+from knnmt.server.worker import How
+from knnmt.translate import Translation
+
+router = APIRouter(prefix="/v1", tags=["Translation"], dependencies=[Depends(admitted)])
+
+System = Annotated[StrictStr, Field(description="base, or a system of the store; default: the server's")]
+
+
+class Asked(BaseModel):
+    """What to translate, and how."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    q: StrictStr | list[StrictStr] = Field(description="text, or texts, each translated as one segment")
+    system: System | None = None
+    weight: float | None = Field(
+        default=None, alias="lambda", ge=0, le=1, allow_inf_nan=False, description="λ: the most that the memory counts"
+    )
+    beam: int | None = Field(default=None, ge=1, description="beams; default: the server's")
+    alternatives: int = Field(default=0, ge=0, description="further translations of each text")
+    evidence: bool = Field(default=False, description="say for each token where it comes from")
+
+
+class NeighbourOut(BaseModel):
+    """A token of the memory that spoke for some token; `weight` is its share of p_knn."""
+
+    source: str
+    before: str
+    token: str
+    after: str
+    origin: str
+    id: str | None
+    distance: float
+    weight: float
+
+
+class TokenOut(BaseModel):
+    """A token: p = λ·p_knn + (1 − λ)·p_mt; `memory` is the share of p that came from the memory."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    text: str
+    p: float
+    p_mt: float
+    p_knn: float
+    weight: float = Field(serialization_alias="lambda", validation_alias="lambda")
+    memory: float
+    neighbours: list[NeighbourOut]
+
+
+class AlternativeOut(BaseModel):
+    """Another translation."""
+
+    text: str
+    score: float
+
+
+class TranslationOut(BaseModel):
+    """A translation; `score` is the mean log-probability of its tokens."""
+
+    text: str
+    score: float
+    alternatives: list[AlternativeOut] = []
+    tokens: list[TokenOut] = []
+
+
+class Translations(BaseModel):
+    """One for each text, in order."""
+
+    translations: list[TranslationOut]
+
+
+class SystemsOut(BaseModel):
+    """The systems that `/v1/translate` takes, the one that it uses by itself, and its λ."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    systems: list[str]
+    default: str
+    weight: float = Field(serialization_alias="lambda", validation_alias="lambda")
+
+
+@router.post("/translate", response_model=Translations)
+async def translate(asked: Asked, request: Request, server: Serving) -> Any:
+    """Translate texts, and say how sure each token is and which segments of the memory spoke for it."""
+    limits = server.settings
+    texts = [asked.q] if isinstance(asked.q, str) else asked.q
+    server.check_size(texts)
+    beam = max(asked.beam or limits.beam, asked.alternatives + 1)
+    if beam > max(limits.max_beam, limits.beam) or asked.alternatives > limits.max_alternatives:
+        most = f"{limits.max_beam} beams and {limits.max_alternatives} alternatives"
+        raise HTTPException(400, f"Invalid request: at most {most}")
+    if asked.system is not None and asked.system not in systems_of(server):
+        raise HTTPException(400, f"there is no system {asked.system!r} here: use {', '.join(systems_of(server))}")
+    how = How(asked.system, asked.weight, beam, asked.alternatives + 1, asked.evidence)
+    found = await while_connected(request, server.worker.translate(texts, how))
+    return {"translations": [_shown(each) for each in found]}
+
+
+@router.get("/systems", response_model=SystemsOut)
+async def systems(server: Serving) -> Any:
+    """Tell what the store serves."""
+    retriever = server.translator.retriever
+    if retriever is None:
+        return {"systems": systems_of(server), "default": "base", "lambda": 0.0}
+    settings: RetrievalSettings = retriever.settings
+    return {"systems": systems_of(server), "default": settings.system, "lambda": settings.most_weight}
+
+
+def systems_of(server: Server) -> list[str]:
+    """`base` and what the store was built for."""
+    store = server.translator.store
+    if store is None:
+        return ["base"]
+    return ["base", *(name for name in SYSTEMS if serves(store, name))]
+
+
+def _shown(found: Translation) -> dict[str, Any]:
+    return {
+        "text": found.text,
+        "score": found.score,
+        "alternatives": [{"text": each.text, "score": each.score} for each in found.alternatives],
+        "tokens": [_token(each) for each in found.evidence],
+    }
+
+
+def _token(each: TokenEvidence) -> dict[str, Any]:
+    return {
+        "text": each.token, "p": each.p, "p_mt": each.p_mt, "p_knn": each.p_knn, "lambda": each.weight,
+        "memory": each.memory, "neighbours": [_neighbour(one) for one in each.neighbours],
+    }  # fmt: skip
+
+
+def _neighbour(one: Neighbour) -> dict[str, Any]:
+    return {
+        "source": one.source, "before": one.before, "token": one.token, "after": one.after, "origin": one.origin,
+        "id": one.id, "distance": one.distance, "weight": one.weight,
+    }  # fmt: skip

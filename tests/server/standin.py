@@ -1,0 +1,110 @@
+"""A translator that needs no model: it marks words as translated, and knows at once what it was taught."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+from knnmt.corpus import Segment
+from knnmt.errors import DataError, StoreError, UsageError
+from knnmt.evidence import Neighbour, TokenEvidence
+from knnmt.translate import TranslateSettings, Translation, Translator
+
+LONGEST = 100  # words of a segment that can be taught
+
+
+class Store:
+    """Segments in memory, with the names that a store on disk has."""
+
+    def __init__(self) -> None:
+        self.manifest = SimpleNamespace(languages="de-en")
+        self.part: dict[str, Any] = {}
+        self.held: dict[str, Segment] = {}
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def segments(self) -> Iterator[Segment]:
+        return iter(list(self.held.values()))
+
+    def recent(self, count: int | None = None) -> list[Segment]:
+        return list(self.held.values())[::-1][:count]
+
+    def aligner(self) -> Any:
+        raise StoreError("there is no aligner")
+
+    def find(self, id: str) -> Segment | None:
+        return self.held.get(id)
+
+
+class StandIn:
+    """Notes which batches it was given, and by which thread; `pause` is what each takes, `held` stops them all."""
+
+    def __init__(self, pause: float = 0.0, store: Store | None = None) -> None:
+        self.store, self.pause = store or Store(), pause
+        self.model = SimpleNamespace(
+            name="stand-in",
+            tokenizer=SimpleNamespace(
+                source="de", target="en", encode_source=lambda texts: [[0] * (len(text.split()) + 1) for text in texts]
+            ),
+        )
+        self.retriever = SimpleNamespace(settings=SimpleNamespace(system="fast", most_weight=0.9), store=self.store)
+        self.batches: list[list[str]] = []
+        self.threads: set[str] = set()
+        self.open = threading.Event()
+        self.open.set()
+        self.weight: float | None = None
+
+    def using(self, system: str | None = None, weight: float | None = None) -> "StandIn":
+        if system not in (None, "base", "fast"):
+            raise UsageError(f"there is no system {system!r}: use base, fast")
+        return self
+
+    def translate(self, texts: Sequence[str], settings: TranslateSettings) -> list[Translation]:
+        self.threads.add(threading.current_thread().name)
+        self.open.wait(30)
+        time.sleep(self.pause)
+        self.batches.append(list(texts))
+        if any("explode" in text for text in texts):
+            raise RuntimeError(f"a fault with {texts}")
+        return [self._one(text, settings) for text in texts]
+
+    def _one(self, text: str, settings: TranslateSettings) -> Translation:
+        text.encode()
+        known = {segment.source: segment.target for segment in self.store.segments()}
+        best = known.get(text) or " ".join(f"{word}'" for word in text.split())
+        others = tuple(Translation(f"{best} ({rank})", -float(rank)) for rank in range(2, settings.n_best + 1))
+        near = Neighbour(0, text, "", best, "", "here", "s-1", 1.5, 1.0)
+        token = TokenEvidence(best, 0.9, 0.5, 0.95, 0.8, (near,))
+        return Translation(best, -0.5, (1,), others, (token,) if settings.evidence else ())
+
+    def add(self, segments: Sequence[Segment], *, bad: Callable[[DataError], None] | None = None) -> list[str]:
+        self.threads.add(threading.current_thread().name)
+        fit = []
+        for segment in segments:
+            fault = None
+            if not segment.source.strip() or not segment.target.strip():
+                fault = DataError("a segment has an empty side")
+            elif len(segment.source.split()) > LONGEST:
+                fault = DataError("a segment is too long for the model")
+            if fault is None:
+                fit.append(segment)
+            elif bad is None:
+                raise fault
+            else:
+                bad(fault)
+        segments = fit
+        ids = [segment.id or f"made-{hash((segment.source, segment.target)):x}" for segment in segments]
+        for name, each in zip(ids, segments, strict=True):
+            self.store.held[name] = Segment(each.source, each.target, each.origin, name)
+        return ids
+
+    def remove(self, ids: Sequence[str]) -> list[str]:
+        return [name for name in ids if self.store.held.pop(name, None)]
+
+    def refresh(self) -> bool:
+        return False
+
+    def as_translator(self) -> Translator:
+        return cast(Translator, self)

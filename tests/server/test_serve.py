@@ -1,0 +1,106 @@
+"""`knnmt serve` as a process: it starts, answers, and ends as an operator wants it to."""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+import knnmt.cli  # noqa: F401  the commands register themselves
+from knnmt.cli.app import app
+from knnmt.errors import UsageError
+from knnmt.server.app import listening
+from knnmt.server.settings import ServerSettings
+
+COMMAND = (sys.executable, "-c", "import torch; torch.set_num_threads(1); from knnmt.cli import main; main()")
+
+
+@pytest.fixture
+def process(model_folder: Callable[[str], Path]) -> Iterator["subprocess.Popen[str]"]:
+    started = subprocess.Popen(
+        [*COMMAND, "serve", "--model", model_folder("marian"), "--langs", "de-en", "--port", "0", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    yield started
+    started.kill()
+    started.wait()
+
+
+def test_a_server_told_to_stop_finishes_what_is_in_hand(process: "subprocess.Popen[str]") -> None:
+    assert process.stdout is not None
+    assert process.stderr is not None
+    line = process.stdout.readline()
+    assert line, process.stderr.read()
+    url = json.loads(line)["url"]
+    assert url.startswith("http://127.0.0.1:")
+    asked = {"q": ["der Hund und die Katze schläft im Garten " * 5] * 200, "source": "de", "target": "en"}
+    while True:
+        try:
+            if httpx.get(f"{url}/ready").status_code == 200:
+                break
+        except httpx.TransportError:
+            time.sleep(0.05)
+    answers: list[httpx.Response] = []
+    asking = threading.Thread(target=lambda: answers.append(httpx.post(f"{url}/translate", json=asked, timeout=60)))
+    asking.start()
+    while "knnmt_source_tokens_total 0.0" in httpx.get(f"{url}/metrics").text and asking.is_alive():
+        time.sleep(0.01)
+    assert asking.is_alive(), "the request should take longer than its first batch"
+    process.send_signal(signal.SIGTERM)
+    port = int(url.rpartition(":")[2])
+    refused = False
+    while asking.is_alive() and not refused:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except ConnectionRefusedError:
+            refused = True
+        except TimeoutError:
+            pass  # it has no time to say no
+        time.sleep(0.02)
+    asking.join()
+    assert process.wait(30) == 0
+    log = process.stderr.read()
+    assert answers[0].status_code == 200, log
+    assert len(answers[0].json()["translatedText"]) == 200
+    assert re.search(r"POST /translate 200", log)
+    assert "Hund" not in log
+    assert "Traceback" not in log
+
+
+def test_a_key_is_made_and_shown_once(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["serve", "--keys", str(tmp_path / "keys"), "--new-key", "weblate"])
+    assert done.exit_code == 0
+    assert len(done.stdout.strip()) == 43
+    assert done.stdout.strip() not in (tmp_path / "keys").read_text()
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    for name in [name for name in sys.modules if name.startswith("knnmt.server")]:
+        monkeypatch.delitem(sys.modules, name)
+    done = CliRunner().invoke(app, ["serve"])
+    assert done.exit_code == 1
+    assert "knnmt[server]" in done.stderr
+
+
+def test_a_port_that_is_taken_is_told() -> None:
+    with listening(ServerSettings(port=0)) as taken:
+        taken.listen()
+        with pytest.raises(UsageError, match="--port"):
+            listening(ServerSettings(port=taken.getsockname()[1]))
+
+
+def test_a_server_listens_to_this_machine_alone_unless_told_otherwise() -> None:
+    with listening(ServerSettings(port=0)) as place:
+        assert place.getsockname()[0] == "127.0.0.1"

@@ -1,0 +1,249 @@
+"""The thread that owns the model: what it translates together, in which order, and what it refuses."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from knnmt.corpus import Segment
+from knnmt.errors import UsageError
+from knnmt.server.metrics import Metrics
+from knnmt.server.settings import ServerSettings
+from knnmt.server.worker import How, UnavailableError, Worker
+
+from .standin import StandIn
+
+HOW = How(beam=1)
+
+
+@asynccontextmanager
+async def working(standin: StandIn, **settings: Any) -> AsyncIterator[Worker]:
+    worker = Worker(standin.as_translator(), ServerSettings(**settings), Metrics())
+    worker.start()
+    try:
+        yield worker
+    finally:
+        standin.open.set()
+        await asyncio.to_thread(worker.stop)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    for _ in range(2000):
+        if true():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it never came to that")
+
+
+def later(worker: Worker, texts: list[str], how: How = HOW) -> "asyncio.Task[list[str]]":
+    async def translated() -> list[str]:
+        return [found.text for found in await worker.translate(texts, how)]
+
+    return asyncio.create_task(translated())
+
+
+async def while_busy(standin: StandIn, worker: Worker) -> "asyncio.Task[list[str]]":
+    """Something is being translated, and does not end until the stand-in is opened."""
+    standin.open.clear()
+    first = later(worker, ["erst"])
+    await until(lambda: bool(standin.threads))
+    return first
+
+
+def test_what_waits_is_translated_together() -> None:
+    async def story() -> None:
+        standin = StandIn()
+        async with working(standin) as worker:
+            first = await while_busy(standin, worker)
+            waiting = [later(worker, [f"a{n}", f"b{n}"]) for n in range(20)]
+            await asyncio.sleep(0.02)
+            standin.open.set()
+            assert await first == ["erst'"]
+            assert [await each for each in waiting] == [[f"a{n}'", f"b{n}'"] for n in range(20)]
+        assert [len(batch) for batch in standin.batches] == [1, 40]
+        assert standin.threads == {"model"}
+
+    asyncio.run(story())
+
+
+def test_a_batch_holds_so_many_tokens_and_no_more() -> None:
+    async def story() -> None:
+        standin = StandIn()
+        async with working(standin, batch_tokens=20) as worker:
+            first = await while_busy(standin, worker)
+            waiting = [later(worker, ["eins zwei drei"]) for _ in range(12)]  # four tokens each
+            await asyncio.sleep(0.02)
+            standin.open.set()
+            await asyncio.gather(first, *waiting)
+        assert [len(batch) for batch in standin.batches] == [1, 5, 5, 2]
+
+    asyncio.run(story())
+
+
+def test_a_large_request_gives_others_a_turn() -> None:
+    async def story() -> None:
+        standin = StandIn()
+        async with working(standin, batch_tokens=20) as worker:
+            first = await while_busy(standin, worker)
+            large = later(worker, [f"x{n}" for n in range(35)])  # two tokens each
+            small = later(worker, ["klein"])
+            await asyncio.sleep(0.02)
+            standin.open.set()
+            assert await small == ["klein'"]
+            assert not large.done()
+            assert await large == [f"x{n}'" for n in range(35)]
+            await first
+        assert ["klein" in batch for batch in standin.batches].index(True) == 2
+
+    asyncio.run(story())
+
+
+def test_a_text_larger_than_a_batch_is_a_batch() -> None:
+    async def story() -> None:
+        standin = StandIn()
+        async with working(standin, batch_tokens=5) as worker:
+            assert len((await later(worker, ["wort " * 50]))[0].split()) == 50
+
+    asyncio.run(story())
+
+
+def test_only_what_is_asked_for_alike_is_translated_together() -> None:
+    async def story() -> None:
+        standin = StandIn()
+        async with working(standin) as worker:
+            first = await while_busy(standin, worker)
+            waiting = [later(worker, [f"{n}"], How(beam=1 + n % 2)) for n in range(6)]
+            await asyncio.sleep(0.02)
+            standin.open.set()
+            await asyncio.gather(first, *waiting)
+        assert standin.batches == [["erst"], ["0", "2", "4"], ["1", "3", "5"]]
+
+    asyncio.run(story())
+
+
+def test_nothing_overtakes_a_lesson() -> None:
+    async def story() -> None:
+        standin = StandIn()
+        async with working(standin) as worker:
+            first = await while_busy(standin, worker)
+            before = later(worker, ["Speichern"])
+            lesson = asyncio.create_task(worker.call(lambda: standin.add([Segment("Speichern", "Save", "")])))
+            after = later(worker, ["Speichern"])
+            await asyncio.sleep(0.02)
+            standin.open.set()
+            await asyncio.gather(first, lesson)
+            assert await before == ["Speichern'"]
+            assert await after == ["Save"]
+
+    asyncio.run(story())
+
+
+def test_a_fault_is_that_of_the_request_that_has_it(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        standin = StandIn()
+        async with working(standin) as worker:
+            first = await while_busy(standin, worker)
+            good, bad = later(worker, ["gut"]), later(worker, ["explode geheim"])
+            await asyncio.sleep(0.02)
+            standin.open.set()
+            await first
+            assert await good == ["gut'"]
+            with pytest.raises(RuntimeError):
+                await bad
+            with pytest.raises(UsageError):
+                await later(worker, ["gut"], How(system="none"))
+            assert await later(worker, ["es geht weiter"]) == ["es' geht' weiter'"]
+
+    asyncio.run(story())
+    assert "RuntimeError" in caplog.text
+    assert "geheim" not in caplog.text
+
+
+def test_a_full_queue_takes_nothing_more() -> None:
+    async def story() -> None:
+        standin = StandIn()
+        async with working(standin, queue=3) as worker:
+            first = await while_busy(standin, worker)
+            waiting = [later(worker, ["warten"]) for _ in range(3)]
+            await asyncio.sleep(0.02)
+            with pytest.raises(UnavailableError) as refused:
+                await worker.translate(["zu viel"], HOW)
+            assert 1 <= refused.value.retry_after <= 60
+            long_job = asyncio.create_task(asyncio.to_thread(worker.patiently, lambda: 7))  # it waits however long
+            standin.open.set()
+            await asyncio.gather(first, *waiting)
+            assert await long_job == 7
+
+    asyncio.run(story())
+
+
+def test_more_than_can_be_done_in_time_is_not_taken_on() -> None:
+    """A request that would only be answered 504 is told at once to come back later."""
+
+    async def story() -> None:
+        standin = StandIn(pause=0.1)
+        async with working(standin, time_limit=1.0, batch_tokens=20, queue=1000) as worker:
+            await later(worker, ["ein Satz mit fünf Wörtern"] * 10)  # now it knows how long that takes
+            first = await while_busy(standin, worker)
+            waiting = [later(worker, ["ein Satz mit fünf Wörtern"]) for _ in range(100)]
+            await asyncio.sleep(0.05)
+            standin.open.set()
+            answers = await asyncio.gather(first, *waiting, return_exceptions=True)
+            refused = [each for each in answers if isinstance(each, UnavailableError)]
+            assert 20 < len(refused) < 98
+
+    asyncio.run(story())
+
+
+def test_what_is_short_comes_before_all_that_waits() -> None:
+    async def story() -> None:
+        standin = StandIn()
+        async with working(standin, batch_tokens=4) as worker:
+            first = await while_busy(standin, worker)
+            waiting = later(worker, ["a", "b", "c", "d", "e", "f"])
+            await asyncio.sleep(0.02)
+            aside = asyncio.create_task(worker.aside(lambda: len(standin.batches)))
+            await asyncio.sleep(0.02)
+            standin.open.set()
+            assert await aside == 1
+            await asyncio.gather(first, waiting)
+
+    asyncio.run(story())
+
+
+def test_what_nobody_waits_for_any_more_is_not_translated() -> None:
+    async def story() -> None:
+        standin = StandIn()
+        async with working(standin, time_limit=0.1) as worker:
+            first = await while_busy(standin, worker)
+            late = later(worker, ["zu spät"])
+            for each in (first, late):
+                with pytest.raises(TimeoutError):
+                    await each
+            standin.open.set()
+            assert await later(worker, ["weiter"]) == ["weiter'"]
+        assert ["zu spät"] not in standin.batches
+
+    asyncio.run(story())
+
+
+def test_a_stop_finishes_what_is_there_and_takes_nothing_more() -> None:
+    async def story() -> None:
+        standin = StandIn()
+        async with working(standin, batch_tokens=4) as worker:
+            first = await while_busy(standin, worker)
+            waiting = [later(worker, ["a", "b", "c", "d"]) for _ in range(5)]
+            await asyncio.sleep(0.02)
+            stopping = threading.Thread(target=worker.stop)
+            stopping.start()
+            await until(lambda: not worker.ready)
+            with pytest.raises(UnavailableError):
+                await worker.translate(["zu spät"], HOW)
+            standin.open.set()
+            await asyncio.gather(first, *waiting)
+            await asyncio.to_thread(stopping.join)
+
+    asyncio.run(story())
