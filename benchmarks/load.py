@@ -10,6 +10,7 @@ requests of one to sixteen texts, and one client that teaches. Exit code 1 if a 
 import argparse
 import http.client
 import json
+import os
 import random
 import re
 import signal
@@ -37,7 +38,10 @@ class Load:
     segments: int = 0
     taught: int = 0
     seconds: list[float] = field(default_factory=list)  # of each answer
-    resident: list[float] = field(default_factory=list)  # MiB of the server, by and by
+    resident: list[float] = field(default_factory=list)  # MiB of the server, by and by, pages of the store included
+    own: list[float] = field(default_factory=list)  # of that, memory of its own
+    elapsed: float = 0.0  # until the last answer
+    computed: float = 0.0  # seconds of the processor that the server took
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -50,8 +54,7 @@ class Load:
     @property
     def growth(self) -> float:
         """How much more memory the server has at the end than half-way, as a share."""
-        half, end = len(self.resident) // 2, max(1, len(self.resident) // 10)
-        return max(self.resident[-end:]) / max(self.resident[half : half + end]) - 1 if half else 0.0
+        return growth(self.resident)
 
     def percentile(self, share: float) -> float:
         """The time in which this share of the answers came."""
@@ -59,9 +62,16 @@ class Load:
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
+def growth(measured: list[float]) -> float:
+    """How much more the last tenth has than the tenth after the middle, as a share."""
+    half, end = len(measured) // 2, max(1, len(measured) // 10)
+    return max(measured[-end:]) / max(measured[half : half + end]) - 1 if half else 0.0
+
+
 def drive(port: int, texts: list[str], clients: int, seconds: float, pid: int) -> Load:
     """Let clients ask a server for some time; one of them also teaches, about once a second."""
-    load, end = Load(), time.monotonic() + seconds
+    load, begun, before = Load(), time.monotonic(), computed(pid)
+    end = begun + seconds
     threads = [
         threading.Thread(target=_client, args=(port, texts, number, end, load), daemon=True)
         for number in range(clients)
@@ -69,10 +79,12 @@ def drive(port: int, texts: list[str], clients: int, seconds: float, pid: int) -
     for thread in threads:
         thread.start()
     while time.monotonic() < end:
-        load.resident.append(resident(pid))
+        load.resident.append(memory(pid, "VmRSS"))
+        load.own.append(memory(pid, "RssAnon"))
         time.sleep(min(0.5, seconds / 20))
     for thread in threads:
         thread.join()
+    load.elapsed, load.computed = time.monotonic() - begun, computed(pid) - before
     return load
 
 
@@ -114,11 +126,17 @@ def _ask(connection: http.client.HTTPConnection, path: str, asked: dict[str, Any
     return answer.status, float(answer.headers.get("Retry-After", 0))
 
 
-def resident(pid: int) -> float:
+def memory(pid: int, kind: str) -> float:
     """Memory of a process, in MiB."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    found = re.search(rf"{kind}:\s+(\d+) kB", status)
     return int(found[1]) / 1024 if found else 0.0
+
+
+def computed(pid: int) -> float:
+    """Seconds of the processor that a process has taken."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
@@ -169,22 +187,23 @@ if asked["threads"]:
 translator = Translator(asked["model"], asked["store"], system=asked["system"])
 settings = TranslateSettings(batch_size=32)
 translator.translate(asked["texts"][:64], settings)
-begun, count = time.perf_counter(), 0
+begun, computed, count = time.perf_counter(), time.process_time(), 0
 while count < len(asked["texts"]) or time.perf_counter() - begun < asked["seconds"]:
     translator.translate(asked["texts"], settings)
     count += len(asked["texts"])
-print(count / (time.perf_counter() - begun))
+print(json.dumps([count / (time.perf_counter() - begun), count / (time.process_time() - computed)]))
 """
 
 
-def plain(given: argparse.Namespace, texts: list[str]) -> float:
-    """Texts a second that `translate` does, in a process of its own."""
+def plain(given: argparse.Namespace, texts: list[str]) -> tuple[float, float]:
+    """Texts that `translate` does, in a process of its own: a second, and a second of the processor."""
     asked = {"texts": texts, "seconds": min(30, given.seconds / 4)}
     asked |= {"model": given.model, "store": given.store, "system": given.system, "threads": given.threads}
     done = subprocess.run([sys.executable, "-c", PLAIN], input=json.dumps(asked), text=True, capture_output=True)
     if done.returncode:
         raise SystemExit(done.stderr)
-    return float(done.stdout)
+    a_second, a_processor_second = json.loads(done.stdout)
+    return a_second, a_processor_second
 
 
 def main() -> None:
@@ -211,23 +230,26 @@ def main() -> None:
         load = drive(port, texts, given.clients, given.seconds, pid)
         batches = metric(port, "knnmt_batch_segments_count")
         filled = metric(port, "knnmt_batch_segments_sum") / max(1, batches)
-        busy = metric(port, "knnmt_model_seconds_total") / given.seconds
+        busy = metric(port, "knnmt_model_seconds_total") / load.elapsed
     alone.append(plain(given, texts))
-    served, usual = load.segments / given.seconds, sum(alone) / len(alone)
+    served, usual = load.segments / load.elapsed, sum(rate for rate, _ in alone) / len(alone)
+    cost = load.segments / load.computed * len(alone) / sum(rate for _, rate in alone)
     report = {
         "clients": given.clients,
         "seconds": given.seconds,
         "answers_by_code": {str(code): count for code, count in sorted(load.codes.items())},
         "faults": {str(code): count for code, count in load.faults.items()},
         "segments_per_second": round(served, 2),
-        "translate_segments_per_second": [round(each, 2) for each in alone],
+        "translate_segments_per_second": [round(rate, 2) for rate, _ in alone],
         "throughput": round(served / usual, 3),
+        "throughput_by_processor_time": round(cost, 3),
         "segments_per_batch": round(filled, 1),
         "model_busy": round(busy, 3),
         "taught": load.taught,
         "seconds_p50_p95_p99": [round(load.percentile(share), 3) for share in (0.5, 0.95, 0.99)],
         "resident_mib_start_half_end": [round(load.resident[at], 1) for at in (0, len(load.resident) // 2, -1)],
         "growth_second_half": round(load.growth, 4),
+        "growth_second_half_of_its_own": round(growth(load.own), 4),
     }
     print(json.dumps(report, indent=2))
     if load.faults or served < THROUGHPUT * usual or load.growth > GROWTH:

@@ -67,11 +67,11 @@ def explain(
     chosen = torch.tensor(tokens, device=model.device)
     p_mt = logits.log_softmax(dim=-1)[0].gather(1, chosen[:, None])[:, 0].exp()
     query = look.tensors.query(states.key(look.key))
-    found, neighbours = look.lookup.find(query), look.lookup.neighbours(query)
-    p_knn = neighbours.log_p[0].masked_fill(neighbours.tokens[0] != chosen[:, None], -torch.inf).amax(dim=1).exp()
-    weight = look.weight(neighbours)[0]
-    p = weight * p_knn + (1 - weight) * p_mt
+    found = look.lookup.find(query)
     shares = torch.nan_to_num(found.scores(look.temperature)[0].softmax(dim=-1))
+    p_knn = shares.masked_fill(found.tokens[0] != chosen[:, None], 0.0).sum(dim=1)
+    weight = look.weight(found.nearest)[0]
+    p = weight * p_knn + (1 - weight) * p_mt
     columns = [each.float().cpu().tolist() for each in (p, p_mt, p_knn, weight)]
     listed = _listed(retriever.store, model, found.entries[0], found.distances[0], shares, most)
     every = zip(model.tokenizer.cut(tokens), *columns, listed, strict=True)

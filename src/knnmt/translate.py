@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from knnmt.align.bitext import Bitext
 from knnmt.corpus.segment import Segment
 from knnmt.datastore.store import Datastore
 from knnmt.decode.beam import Hypothesis, search
@@ -79,7 +80,8 @@ class Translator:
     >>> Translator().translate(["Guten Morgen!"])[0].text
     >>> Translator("mini-de-en", "store", system="fast").translate(["Klicken Sie auf Speichern."])[0].text
 
-    `system` is `base` or one of those that retrieve; `retrieval` sets more than its name. `removed` (E,) marks entries
+    `system` is `base` or one of those that retrieve; `retrieval` sets more than its name; by default both are what the
+    store was tuned for, if it was. `removed` (E,) marks entries
     of the store that are not used, as `Overlaps.entries` gives them.
     """
 
@@ -106,8 +108,12 @@ class Translator:
         if store is not None:
             store.check(self.model)
         if store is not None and system != "base":
-            chosen = retrieval or RetrievalSettings()
-            chosen = chosen.model_copy(update={"system": system}) if system is not None else chosen
+            tuned = store.tuned if retrieval is None else None
+            if tuned is not None and system not in (None, "auto", tuned.system):
+                tuned = None  # what is good for one system need not be for another
+            chosen = retrieval or tuned or RetrievalSettings()
+            if system is not None and not (tuned and system == "auto"):
+                chosen = chosen.of(system)
             self.retriever = Retriever(store, self.model.device, chosen, removed=removed)
 
     def using(self, system: str | None = None, *, weight: float | None = None) -> "Translator":
@@ -119,8 +125,8 @@ class Translator:
             other.retriever = None
             return other
         chosen = self.retriever.settings if self.retriever is not None else RetrievalSettings()
-        update = {"system": system, "weight": weight}
-        chosen = chosen.model_copy(update={name: value for name, value in update.items() if value is not None})
+        chosen = chosen if system is None else chosen.of(system)
+        chosen = chosen if weight is None else chosen.model_copy(update={"weight": weight})
         tensors = self.retriever.tensors if self.retriever is not None else None
         other.retriever = Retriever(self.store, self.model.device, chosen, tensors=tensors)
         return other
@@ -136,6 +142,12 @@ class Translator:
     def remove(self, ids: Sequence[str]) -> list[str]:
         """Remove segments from the store: the next translation knows nothing of them. Gives the ids that were there."""
         return self._memory().remove(ids)
+
+    def prepare(self) -> None:
+        """Load now what the first translation, and the first lesson, would have to wait for."""
+        self.translate(["."])
+        if self.store is not None and self.store.learns:
+            self.store.aligner().align(Bitext.from_pairs([([0], [0])]))
 
     def refresh(self) -> bool:
         """Take up what other processes have taught the store, or removed; says whether there was anything."""

@@ -1,6 +1,5 @@
 """What was taught is found by every system: each answers as the oracle does on the part and the lessons together."""
 
-import math
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,13 @@ from knnmt.corpus.segment import Segment as Text
 from knnmt.datastore.format import Metric
 from knnmt.datastore.lessons import Lesson, Record
 from knnmt.datastore.store import Datastore
-from knnmt.retrieval.lookup import MUCH_NEARER, SAME, TAUGHT
+from knnmt.retrieval.lookup import LESSONS_SHARE, MUCH_NEARER, SAME
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.systems import Retriever
 
 from ..oracle import datastore, systems
 from ..oracle.datastore import Segment, as_is, unit
-from .examples import CPU, K_MAX, ORACLE, VOCABULARY, Case, assert_same
+from .examples import CPU, K_MAX, ORACLE, VOCABULARY, Case, oracle_settings
 
 
 def lesson(segment: Segment, name: str, metric: Metric) -> Lesson:
@@ -48,24 +47,27 @@ def drawn(seed: int, metric: Metric) -> tuple[Case, list[Segment]]:
     return case, datastore.random_segments(rng, count=3, width=2)
 
 
-def together(system: str, taught: datastore.Store, entries: int) -> Any:
-    """The oracle of a system with lessons: the k best scores of what the two stores give, the part's first if equal.
+def expected(
+    system: str, case: Case, taught: datastore.Store, row: int, beam: int, s: systems.Settings
+) -> tuple[set[int], Any]:
+    """What the oracle finds in the part and among the lessons, and the distribution it makes of both.
 
-    Of the lessons, only entries much nearer than anything in the part count, each as TAUGHT.
+    Lessons are heard where they are much nearer than anything in the part; then nearly all of p_kNN is theirs.
     """
-
-    def find(store: Any, ids: Any, source: Any, state: Any, s: systems.Settings) -> systems.Found:
-        stored = ORACLE[system](store, ids, source, state, s)
-        new = ORACLE["knn" if system == "knn" else "fast"](taught, ids, source, state, s)
-        limit = MUCH_NEARER * stored.nearest + SAME * s.temperature
-        heard = [near for near in new.neighbours if near.distance <= limit]
-        louder = s.temperature * math.log(TAUGHT)
-        both = stored.neighbours + [systems.Neighbour(entries + n.entry, n.token, n.distance - louder) for n in heard]
-        best = sorted(both, key=lambda neighbour: neighbour.distance)[: s.k]
-        nearest = min([stored.nearest, *(near.distance for near in heard)])
-        return systems.Found(best, nearest) if best else systems.NOTHING
-
-    return find
+    about = case.ids[row], case.source[row], case.states[row, beam]
+    stored = ORACLE[system](case.arrays, *about, s)
+    new = ORACLE["knn" if system == "knn" else "fast"](taught, *about, s)
+    limit = MUCH_NEARER * stored.nearest + SAME * s.temperature
+    heard = [near for near in new.neighbours if near.distance <= limit]
+    nearest = min([stored.nearest, *(near.distance for near in heard)])
+    share = (LESSONS_SHARE if stored.neighbours else 1.0) if heard else 0.0
+    of_part, of_lessons = (systems.distribution(systems.Found(some, nearest), s, VOCABULARY)
+                           for some in (stored.neighbours, heard))  # fmt: skip
+    weight = systems.weight_of(systems.Found(stored.neighbours + heard, nearest), s)
+    p_knn = (1 - share) * of_part + share * of_lessons
+    first = len(case.arrays["target_ids"])
+    entries = {near.entry for near in stored.neighbours} | {first + near.entry for near in heard}
+    return entries, weight * p_knn + (1 - weight) * case.p_mt[row, beam]
 
 
 @pytest.mark.parametrize("system", ORACLE)
@@ -84,8 +86,20 @@ def test_a_system_finds_lessons_beside_what_is_stored(
     with tempfile.TemporaryDirectory() as folder:
         store = case.write(Path(folder) / "store")
         teach(store, *(lesson(segment, str(number), metric) for number, segment in enumerate(segments)))
-        oracle = together(system, arrays, len(case.arrays["target_ids"]))
-        assert_same(store, case, chosen, oracle=oracle)
+        retriever, wanted = Retriever(store, CPU, chosen), oracle_settings(chosen, metric)
+        ours, found = case.mixed(retriever), case.found(retriever)
+        shares = found.scores(1.5).softmax(dim=-1).nan_to_num()
+        for row in range(len(case.ids)):
+            for beam in range(case.states.shape[1]):
+                entries, p = expected(system, case, arrays, row, beam, wanted)
+                np.testing.assert_allclose(ours[row, beam], p, atol=1e-5)
+                if metric == "squared":
+                    assert set(found.entries[row, beam].tolist()) - {-1} == entries
+                # what evidence shows adds up to the same
+                weight = case.look(retriever).weight(found.nearest)[row, beam]
+                p_knn = torch.zeros(VOCABULARY).index_add_(0, found.tokens[row, beam], shares[row, beam])
+                shown = weight * p_knn + (1 - weight) * torch.from_numpy(case.p_mt[row, beam])
+                np.testing.assert_allclose(shown.numpy(), p, atol=1e-5)
 
 
 @pytest.mark.parametrize("system", [*ORACLE])

@@ -1,7 +1,8 @@
-"""What real clients send, byte for byte, and what they read from the answer.
+"""What clients send, as bytes on a socket, and what they read from the answer.
 
-Weblate's requests are those of `requests` with its JSON and form encodings; OmegaT's are those of Java's
-HttpURLConnection; the others are what the documentation of LibreTranslate shows.
+Fields and encodings of Weblate's requests are those of its own code (both the form it sent before batches and the JSON
+since); headers are what `requests` adds. OmegaT's and the browsers' are written after the interface's documentation
+and the habits of their HTTP libraries: they were not recorded.
 """
 
 import json

@@ -99,6 +99,7 @@ def serve(
     languages = languages_of(translator, langs)
     application = create_app(translator, settings, languages)
     place = listening(settings)
+    translator.prepare()
     if keys is None and host not in ("127.0.0.1", "::1", "localhost"):
         terminal.note(f"everybody who reaches {host} may use this server and teach it: consider --keys")
     at = f"http://{f'[{host}]' if ':' in host else host}:{place.getsockname()[1]}"
