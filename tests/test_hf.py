@@ -195,7 +195,7 @@ class Oracle:
         self.arrays = {path.stem: case.store.part[path.stem] for path in case.store.part.folder.glob("*.npy")}
         scale = case.store.manifest.scale
         self.settings = systems.Settings(
-            k=chosen.k, c=chosen.c, temperature=chosen.temperature_of(scale), lam=chosen.most_weight,
+            k=chosen.k, c=chosen.seen, temperature=chosen.temperature_of(scale), lam=chosen.most_weight,
             lam_max=chosen.most_weight, tau=scale / 2 if chosen.adapt == "distance" else None,
         )  # fmt: skip
 

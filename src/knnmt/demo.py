@@ -26,7 +26,7 @@ from knnmt.tune import tune
 PACKAGES = ("django", "wagtail", "oscar")
 LANGUAGES = Languages("de", "en")
 HELD_OUT = 300
-SYSTEMS = ("knn", "fast", "faster", "proto")
+SYSTEMS = ("knn", "fast", "faster", "similar")
 DEV = 150  # segments of the memory on which settings are tuned, without using what the memory has of them
 DECODED = 2  # settings that translate them, and as many near the best
 PLACEHOLDER = re.compile(r"[%{<&]")

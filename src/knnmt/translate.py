@@ -80,7 +80,8 @@ class Translator:
     >>> Translator().translate(["Guten Morgen!"])[0].text
     >>> Translator("mini-de-en", "store", system="fast").translate(["Klicken Sie auf Speichern."])[0].text
 
-    `system` is `base` or one of those that retrieve; `retrieval` sets more than its name. `removed` (E,) marks entries
+    `system` is `base` or one of those that retrieve; `retrieval` sets more than its name; by default both are what the
+    store was tuned for, if it was. `removed` (E,) marks entries
     of the store that are not used, as `Overlaps.entries` gives them.
     """
 
@@ -107,8 +108,12 @@ class Translator:
         if store is not None:
             store.check(self.model)
         if store is not None and system != "base":
-            chosen = retrieval or RetrievalSettings()
-            chosen = chosen.model_copy(update={"system": system}) if system is not None else chosen
+            tuned = store.tuned if retrieval is None else None
+            if tuned is not None and system not in (None, "auto", tuned.system):
+                tuned = None  # what is good for one system need not be for another
+            chosen = retrieval or tuned or RetrievalSettings()
+            if system is not None and not (tuned and system == "auto"):
+                chosen = chosen.of(system)
             self.retriever = Retriever(store, self.model.device, chosen, removed=removed)
 
     def using(self, system: str | None = None, *, weight: float | None = None) -> "Translator":
@@ -120,8 +125,8 @@ class Translator:
             other.retriever = None
             return other
         chosen = self.retriever.settings if self.retriever is not None else RetrievalSettings()
-        update = {"system": system, "weight": weight}
-        chosen = chosen.model_copy(update={name: value for name, value in update.items() if value is not None})
+        chosen = chosen if system is None else chosen.of(system)
+        chosen = chosen if weight is None else chosen.model_copy(update={"weight": weight})
         tensors = self.retriever.tensors if self.retriever is not None else None
         other.retriever = Retriever(self.store, self.model.device, chosen, tensors=tensors)
         return other

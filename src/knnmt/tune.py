@@ -16,14 +16,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from knnmt.corpus.segment import Segment
+from knnmt.datastore.format import TUNED
 from knnmt.datastore.store import Datastore
 from knnmt.errors import UsageError
 from knnmt.evaluate import bleu
 from knnmt.model.checkpoint import Model
 from knnmt.model.represent import batches, padded
+from knnmt.overlap import overlaps
 from knnmt.retrieval.combine import weights
 from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import Retriever, require_system
+from knnmt.retrieval.systems import Retriever, automatic, require_system
 from knnmt.translate import TranslateSettings, Translator
 
 Adapt = Literal["constant", "distance"]
@@ -36,8 +38,9 @@ TEMPERATURES = (1 / 160, 1 / 80, 1 / 40, 1 / 20, 1 / 10)
 CONSTANT = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 MOST_WEIGHTS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 REACHES = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
-SIZES = {"fast": (16, 64, 256), "proto": (16, 64)}  # c, of the system that has one
+SIZES: dict[str, tuple[int, ...]] = {"fast": (16, 64, 256), "proto": (16, 64)}  # c, of the system that has one
 BATCH_TOKENS = 4096
+HELD_OUT = 200  # segments of a store that it is tuned on where there is no dev set
 
 
 @dataclass(frozen=True)
@@ -97,8 +100,8 @@ def tune(
         raise UsageError("there is nothing to tune on: the dev set has no segments")
     watch = progress or (lambda stage, done, total: None)
     likelihoods: dict[RetrievalSettings, float] = {}
-    seen: dict[int, _Seen] = {}  # by c
-    sizes = SIZES.get(system, (RetrievalSettings().c,))
+    seen: dict[int | None, _Seen] = {}  # by c
+    sizes: tuple[int | None, ...] = SIZES.get(system, (None,))
     most = _most_k(store, system)
     retriever = Retriever(store, model.device, RetrievalSettings(system=system, k=most), removed=removed)
     for size in sizes:
@@ -132,7 +135,42 @@ def tune(
     return sorted(trials.values(), key=lambda trial: -trial.bleu)
 
 
-def _most_k(store: Datastore, system: str) -> int:
+def tune_store(
+    model: Model,
+    store: Datastore,
+    dev: Sequence[Segment] | None = None,
+    *,
+    decoded: int = 4,
+    progress: Progress | None = None,
+) -> Trial:
+    """Tune what `auto` stands for, and keep the best settings beside the store, where `translate` finds them.
+
+    Without a dev set, some of the store's own segments are translated without what the store has of them.
+    """
+    held_out = dev is None
+    chosen = list(dev) if dev is not None else _held_out(store)
+    found = overlaps(store, [segment.source for segment in chosen])
+    system = automatic(store)
+    trials = tune(
+        model, store, chosen, system, adapt=("distance",), decoded=decoded,
+        removed=found.entries(store) if found.count else None, progress=progress,
+    )  # fmt: skip
+    base = next(trial for trial in trials if not trial.settings.weight)
+    notes = {"bleu": trials[0].bleu, "base_bleu": base.bleu, "segments": len(chosen), "held_out": held_out}
+    trials[0].settings.save(store.path / TUNED, **notes)
+    return trials[0]
+
+
+def _held_out(store: Datastore) -> list[Segment]:
+    """Some of the store's segments, from all over it."""
+    count = store.part.sizes["segments"]
+    return [store.part.segment(number) for number in range(0, count, max(1, count // HELD_OUT))][:HELD_OUT]
+
+
+def _most_k(store: Datastore, system: str) -> int | None:
+    """The largest k to be tried; None where a system takes all that a sentence sees."""
+    if system == "similar":
+        return None
     k_max = store.manifest.settings["k_max"] if system == "faster" else None
     return min(max(K), k_max or max(K))
 
@@ -161,16 +199,25 @@ def _see(model: Model, retriever: Retriever, dev: Sequence[Segment], advance: Ca
         look = retriever.look(ids, mask, encoded.states)
         found = look.lookup.find(look.tensors.query(states.key(look.key)))
         p_mt = network.logits(states.output).log_softmax(dim=-1).gather(2, wanted[:, :, None])[:, :, 0].exp()
-        distances = found.distances.new_full((*there.shape, retriever.settings.k or 1), torch.inf)
-        distances[:, :, : found.distances.size(2)] = found.distances
-        matches = torch.zeros_like(distances, dtype=torch.bool)
-        matches[:, :, : found.tokens.size(2)] = found.tokens == wanted[:, :, None]
-        log_counts = torch.zeros_like(distances)
-        log_counts[:, :, : found.tokens.size(2)] = found.log_counts
-        seen.append(tuple(each[there].cpu() for each in (distances, matches, found.nearest, p_mt, log_counts)))
+        matches = found.tokens == wanted[:, :, None]
+        counts = found.log_counts.expand_as(found.distances)
+        seen.append(tuple(each[there].cpu() for each in (found.distances, matches, counts, found.nearest, p_mt)))
         advance(len(some))
-    distances, matches, nearest, p_mt, log_counts = (torch.cat(column) for column in zip(*seen, strict=True))
-    return _Seen(distances, matches, nearest, p_mt, log_counts, retriever.tensors.scale)
+    columns = list(zip(*seen, strict=True))
+    return _Seen(
+        distances=_joined(columns[0], torch.inf),
+        matches=_joined(columns[1], False),
+        log_counts=_joined(columns[2], 0.0),
+        nearest=torch.cat(columns[3]),
+        p_mt=torch.cat(columns[4]),
+        scale=retriever.tensors.scale,
+    )
+
+
+def _joined(parts: Sequence[Tensor], filler: float) -> Tensor:
+    """Rows of several lengths as one table, filled up."""
+    longest = max(part.size(1) for part in parts)
+    return torch.cat([torch.nn.functional.pad(part, (0, longest - part.size(1)), value=filler) for part in parts])
 
 
 def _coarse(seen: _Seen, base: RetrievalSettings, adapt: Sequence[Adapt]) -> Iterator[tuple[RetrievalSettings, float]]:
@@ -181,8 +228,9 @@ def _coarse(seen: _Seen, base: RetrievalSettings, adapt: Sequence[Adapt]) -> Ite
     if "distance" in adapt:
         pairs = itertools.product(MOST_WEIGHTS, REACHES)
         shares += [{"adapt": "distance", "weight": weight, "reach": seen.scale * reach} for weight, reach in pairs]
-    most = base.k or 1
-    for k, fraction in itertools.product([k for k in K if k <= most] or [most], TEMPERATURES):
+    most = base.k
+    sizes = [None] if most is None else [k for k in K if k <= most] or [most]
+    for k, fraction in itertools.product(sizes, TEMPERATURES):
         found = {"k": k, "temperature": seen.scale * fraction}
         p_knn = seen.p_knn(k, seen.scale * fraction)
         for share in shares:
@@ -200,7 +248,7 @@ def _spread(ranked: Sequence[RetrievalSettings], count: int) -> list[RetrievalSe
     return list(chosen.values())
 
 
-def _around(best: RetrievalSettings, scale: float, most: int) -> Iterator[RetrievalSettings]:
+def _around(best: RetrievalSettings, scale: float, most: int | None) -> Iterator[RetrievalSettings]:
     """Settings near the best: translation likes more weight and other temperatures than likelihood does."""
     weight, reach, temperature = best.most_weight, best.reach_of(scale), best.temperature_of(scale)
     heavier = min(0.95, weight + 0.15)
@@ -212,6 +260,6 @@ def _around(best: RetrievalSettings, scale: float, most: int) -> Iterator[Retrie
         {"temperature": temperature / 2},
         {"weight": heavier, "reach": 2 * reach} if distant else {"weight": min(0.95, weight + 0.3)},
     ]
-    if best.k is not None and 2 * best.k <= most:
+    if best.k is not None and most is not None and 2 * best.k <= most:
         updates.append({"k": best.k * 2})
     yield from dict.fromkeys(best.model_copy(update=update) for update in updates)

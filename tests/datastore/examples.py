@@ -56,6 +56,8 @@ def written(
         "coarse": len(content["coarse_source"]), "width": width, "subspaces": subspaces,
         "prototypes": len(content.get("proto_tokens", ())),
         "members": len(content.get("proto_members", ())),
+        "target_small": content.get("small_target", np.zeros((0, 0))).shape[1],
+        "source_small": content.get("small_source", np.zeros((0, 0))).shape[1],
         "subwidth": width // subspaces, "source_vocabulary": len(store["type_offsets"]) - 1,
         "target_vocabulary": vocabulary,
     }  # fmt: skip

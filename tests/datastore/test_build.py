@@ -431,11 +431,21 @@ def test_progress_adds_up(model: Model, corpus: Path, tmp_path: Path) -> None:
         assert whole.setdefault(stage, total) == total
 
     report = build([corpus], model, tmp_path / "store", "de-en", settings(keys="pq"), progress=progress)
-    assert list(whole) == ["read", "align", "represent", "cluster", "prototypes", "keys"]
+    assert list(whole) == ["read", "align", "represent", "cluster", "prototypes", "similar", "keys"]
     assert {stage: done[stage] for stage in whole if whole[stage] is not None} == {
         stage: total for stage, total in whole.items() if total is not None
     }
-    assert list(report.seconds) == ["read", "align", "represent", "cluster", "prototypes", "keys", "index", "seal"]
+    assert list(report.seconds) == [
+        "read",
+        "align",
+        "represent",
+        "cluster",
+        "prototypes",
+        "similar",
+        "keys",
+        "index",
+        "seal",
+    ]
 
 
 # -------------------------------------------------------------------------------------------- what is there already
@@ -490,7 +500,7 @@ def test_another_store_is_replaced_only_where_that_is_said(
         assert len(list(now.verify())) == len(old.part.files)
 
     build([corpus], model, there, "de-en", other, replace=True, progress=progress)
-    assert seen == {"read", "align", "represent", "cluster", "prototypes", "keys"}
+    assert seen == {"read", "align", "represent", "cluster", "prototypes", "similar", "keys"}
     new = Datastore.open(there)
     assert new.manifest.settings["k_max"] == 3
     assert list(new.verify())
@@ -654,7 +664,7 @@ def test_two_builds_do_not_work_in_one_folder(model: Model, corpus: Path, built:
                 build([corpus], model, tmp_path / "store", "de-en", SETTINGS)
 
     build([corpus], model, tmp_path / "store", "de-en", SETTINGS, progress=progress)
-    assert refused == ["read", "align", "represent", "cluster", "prototypes", "keys"]
+    assert refused == ["read", "align", "represent", "cluster", "prototypes", "similar", "keys"]
     assert files(tmp_path / "store") == files(built)
 
 

@@ -22,7 +22,7 @@ from knnmt.errors import KnnmtError, StoreError
 from knnmt.retrieval.tensors import Tensors
 
 from ..oracle import datastore as oracle
-from ..oracle import prototypes
+from ..oracle import prototypes, similar
 from .examples import written
 
 VOCABULARY, WIDTH = 5, 4
@@ -37,6 +37,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert len(plain["link_entries"]) > 20
     assert len(plain["cluster_source"]) > 5
     plain |= prototypes.gathered(plain, 2)
+    projection = rng.normal(size=(WIDTH, 3)).astype(np.float32)
+    plain |= similar.gathered(plain, {"source": projection, "target": projection})
     folder = tmp_path_factory.mktemp("sound") / "store"
     written(plain, folder, vocabulary=VOCABULARY, k_max=7, pq=True)
 
@@ -277,7 +279,8 @@ def test_a_store_of_several_parts_is_refused(store: Path) -> None:
 
 SIZES = (
     "bytes", "segments", "entries", "tokens", "links", "clusters", "ranked", "coarse", "prototypes",
-    "members", "width", "subspaces", "subwidth", "source_vocabulary", "target_vocabulary",
+    "members", "target_small", "source_small", "width", "subspaces", "subwidth", "source_vocabulary",
+    "target_vocabulary",
 )  # fmt: skip
 
 

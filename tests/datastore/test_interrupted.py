@@ -92,7 +92,7 @@ QUICK: dict[str, Any] = {
     "cluster_size": 4, "batch_tokens": 64, "k_max": 7, "clean": {"check_language": False}, "systems": ["faster-exact"],
 }  # fmt: skip
 WHOLE = QUICK | {"systems": [], "keys": "pq"}  # with all stages
-STAGES = ["read", "align", "represent", "cluster", "prototypes", "keys", "index", "seal"]
+STAGES = ["read", "align", "represent", "cluster", "prototypes", "similar", "keys", "index", "seal"]
 SLEEP = 0.005  # at each step of progress, so that a tiny model's build takes a while
 FIRST_OF_SEAL = "open store.building/.sizes.part"
 

@@ -120,7 +120,7 @@ class Case:
 def oracle_settings(chosen: RetrievalSettings, metric: str) -> systems.Settings:
     """The same settings as the oracle has them."""
     return systems.Settings(
-        k=chosen.k, c=chosen.c, temperature=chosen.temperature or 1.0, metric=metric, probe=chosen.probe,
+        k=chosen.k, c=chosen.seen, temperature=chosen.temperature or 1.0, metric=metric, probe=chosen.probe,
         lam=chosen.most_weight, lam_max=chosen.most_weight, tau=chosen.reach if chosen.adapt == "distance" else None,
     )  # fmt: skip
 

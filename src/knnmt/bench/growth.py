@@ -60,7 +60,7 @@ class _Asked(NamedTuple):
 
 
 @torch.inference_mode()
-def grown(shape: Shape, store: Datastore, system: str, k: int, c: int, device: torch.device) -> Growth:
+def grown(shape: Shape, store: Datastore, system: str, k: int, c: int | None, device: torch.device) -> Growth:
     """Time a system on a store that was made by this shape."""
     settings = RetrievalSettings(system=system, k=k, c=c, weight=0.0)
     batches = [_asked(shape, store, number, device) for number in range(BATCHES)]

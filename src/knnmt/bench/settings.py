@@ -21,7 +21,7 @@ class BenchSettings(BaseModel):
     beam: int = Field(default=5, ge=1, le=64)
     batch_size: int = Field(default=32, ge=1)
     k: int = Field(default=16, ge=1, le=4096)
-    c: int = Field(default=64, ge=1)
+    c: int | None = Field(default=None, ge=1)
     weight: float = Field(default=0.0, ge=0, le=1, alias="lambda")
     length: int | None = Field(default=None, ge=2, description="source tokens of each text; default: the input's own")
     yardsticks: bool = Field(default=False, description="also time generate() and CTranslate2")

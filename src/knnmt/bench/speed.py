@@ -22,7 +22,7 @@ from knnmt.translate import TranslateSettings, Translator
 Run = Callable[[list[str]], list[str]]
 Progress = Callable[[str, int, int | None], None]  # the stage, the work done since the last call, the whole of it
 
-BY_C = ("fast", "proto")  # the systems that c means something to
+BY_C = ("similar", "fast", "proto")  # the systems that c means something to
 
 
 class Variant(NamedTuple):
@@ -267,7 +267,7 @@ def interleaved(
             Speed(
                 system=system,
                 k=settings.k if store is not None else None,
-                c=settings.c if system in BY_C else None,
+                c=RetrievalSettings(system=system, c=settings.c).seen if system in BY_C else None,
                 beam=settings.beam,
                 batch_size=settings.batch_size,
                 length=mean_length,

@@ -74,7 +74,7 @@ StoreNeeded = Annotated[Path, typer.Option("--store", "-s", help="A store that `
 SystemOption = Annotated[
     str | None,
     typer.Option(
-        help="base, knn, fast, fast-clustered, faster, faster-exact or proto; auto: the best that the store has. "
+        help="base, knn, similar, fast, fast-clustered, faster, faster-exact or proto; auto: the best of the store. "
         "[default: auto]"
     ),
 ]
@@ -116,12 +116,14 @@ def checked(settings: Callable[..., Settings], **given: Any) -> Settings:
         raise UsageError(option + first["msg"].removeprefix("Value error, ")) from error
 
 
-def retrieval_settings(path: Path | None, **given: Any) -> "RetrievalSettings":
-    """The settings of a file, or the defaults, with what was given on the command line."""
+def retrieval_settings(path: Path | None, **given: Any) -> "RetrievalSettings | None":
+    """The settings of a file, or the defaults, with what was given on the command line; None where nothing was."""
     from knnmt.retrieval.settings import RetrievalSettings
 
-    base = RetrievalSettings.load(path) if path is not None else RetrievalSettings()
     named = {name: value for name, value in given.items() if value is not None}
+    if path is None and not named:
+        return None
+    base = RetrievalSettings.load(path) if path is not None else RetrievalSettings()
     return checked(RetrievalSettings, **base.model_dump(by_alias=True) | named)
 
 

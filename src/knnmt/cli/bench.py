@@ -50,7 +50,9 @@ def bench(
     beam: Annotated[int, typer.Option(help="Beams; 1 is greedy search.")] = 5,
     batch_size: Annotated[int, typer.Option(help="Texts translated together.")] = 32,
     k: Annotated[int, typer.Option("-k", help="Neighbours.")] = 16,
-    c: Annotated[int, typer.Option("-c", help="Tokens or prototypes that a source token sees.")] = 64,
+    c: Annotated[
+        int | None, typer.Option("-c", help="Tokens or prototypes that a source token sees. [default: by the system]")
+    ] = None,
     weight: Annotated[
         float, typer.Option("--lambda", help="Share of what is retrieved; 0 does all the work in equally many steps.")
     ] = 0.0,

@@ -86,7 +86,9 @@ def tune(
     langs: PairOption,
     store: StoreNeeded,
     model: ModelOption = "mini-de-en",
-    system: Annotated[str, typer.Option(help="knn, fast, fast-clustered, faster, faster-exact or proto.")] = "proto",
+    system: Annotated[
+        str, typer.Option(help="knn, similar, fast, fast-clustered, faster, faster-exact or proto.")
+    ] = "similar",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Where to write the best, for --settings of other commands.")
     ] = None,
@@ -171,7 +173,7 @@ def _trials_table(trials: "list[Trial]", system: str) -> Any:
         reach = f"{s.reach:.3g}" if s.adapt == "distance" and s.reach is not None else ""
         kind = "constant" if s.adapt == "constant" else "falls to 0 at τ"
         table.add_row(
-            f"{trial.bleu:.2f}", f"{trial.likelihood:.3f}", str(s.k), *size, f"{s.temperature:.3g}", f"{s.weight:.2f}",
-            reach, kind,
+            f"{trial.bleu:.2f}", f"{trial.likelihood:.3f}", str(s.k or "all"), *size, f"{s.temperature:.3g}",
+            f"{s.weight:.2f}", reach, kind,
         )  # fmt: skip
     return table

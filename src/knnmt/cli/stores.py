@@ -42,6 +42,10 @@ def build(
     ] = "float16",
     cluster_size: Annotated[int, typer.Option(help="Source tokens a cluster, on average.")] = 512,
     prototype_size: Annotated[int, typer.Option(help="Entries a prototype, at most on average.")] = 16,
+    budget: Annotated[
+        int | None,
+        typer.Option(min=1, help="MB that `similar` may open, text aside. [default: a quarter of 16-bit keys]"),
+    ] = None,
     k_max: Annotated[int, typer.Option(min=0, help="Ranked entries of a cluster; 0 for all.")] = 128,
     index: Annotated[bool, typer.Option("--index", help="Add a FAISS index for the system knn.")] = False,
     clean: Annotated[bool, typer.Option(help="Drop what is no good translation pair.")] = True,
@@ -56,6 +60,12 @@ def build(
     memory: Annotated[int, typer.Option(min=16, help="MiB of states that clustering holds at once.")] = 512,
     workers: Annotated[int | None, typer.Option(min=1, help="Threads. [default: all cores]")] = None,
     seed: Annotated[int, typer.Option(help="Of the clusters' first centroids.")] = 1,
+    tune_on: Annotated[
+        Path | None, typer.Option(help="Find the best settings on this dev set, and keep them with the store.")
+    ] = None,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="The same without a dev set, on segments of the corpus, held out.")
+    ] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace a store that is there.")] = False,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
@@ -63,7 +73,7 @@ def build(
 ) -> None:
     """Make a store from parallel text. A build that was stopped goes on when the same command is given again."""
     from knnmt.align import AlignSettings
-    from knnmt.corpus import CleanSettings, Languages, files_of
+    from knnmt.corpus import CleanSettings, Languages, files_of, read_all
     from knnmt.corpus.files import require_readable
     from knnmt.datastore import build as building
     from knnmt.datastore.settings import BuildSettings
@@ -71,7 +81,7 @@ def build(
 
     settings = checked(
         BuildSettings, systems=tuple(systems or ()), key=key, metric=metric, keys=keys, cluster_size=cluster_size,
-        prototype_size=prototype_size,
+        prototype_size=prototype_size, budget=None if budget is None else budget * 10**6,
         k_max=k_max or None, index=index, clean=checked(CleanSettings, max_ratio=max_ratio) if clean else None,
         align=AlignSettings(cover=cover), batch_tokens=batch_tokens, memory=memory << 20, seed=seed,
     )  # fmt: skip
@@ -81,14 +91,23 @@ def build(
         require_readable(alignments)
     for name in settings.systems:
         require_system(name)
+    dev = None if tune_on is None else list(read_all([tune_on], Languages.parse(langs)))
     loaded = load_model(model, langs, device, dtype, None)
     with terminal.stages() as progress:
         report = building.build(
             corpus, loaded, out, langs, settings,
             alignments=alignments, replace=replace, workers=workers, progress=progress,
         )  # fmt: skip
+    best = None
+    if tune or dev is not None:
+        from knnmt.datastore.store import Datastore
+        from knnmt.tune import tune_store
+
+        with terminal.stages() as progress:
+            best = tune_store(loaded, Datastore.open(out), dev, progress=progress)
     if as_json:
-        typer.echo(json.dumps(asdict(report), indent=2))
+        tuned = None if best is None else {"bleu": best.bleu, "settings": best.settings.model_dump(by_alias=True)}
+        typer.echo(json.dumps(asdict(report) | {"tuned": tuned}, indent=2))
         return
     dropped = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
     typer.echo(f"kept {report.kept:,} segments" + (f"; dropped {dropped}" if dropped else ""))
@@ -96,6 +115,8 @@ def build(
     spent = f"{sum(report.seconds.values()):.1f} s" + (f" ({', '.join(slow)})" if slow else "")
     done = f"made in {spent}" if report.seconds else "it was there already"
     typer.echo(f"{out}: {terminal.size(report.size)}; {done}")
+    if best is not None:
+        typer.echo(f"tuned {best.settings.system}: BLEU {best.bleu:.2f}; used by default from now on")
     if report.left_out:
         whole = terminal.size(report.size + report.left_out)
         typer.echo(f"left out what {', '.join(settings.systems)} does not need: it would have been {whole}")

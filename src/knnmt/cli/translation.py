@@ -53,7 +53,7 @@ def translate(
     settings_file: SettingsOption = None,
     k: Annotated[int | None, typer.Option("-k", help="Neighbours. [default: 16]")] = None,
     c: Annotated[
-        int | None, typer.Option("-c", help="Tokens or prototypes that a source token sees. [default: 64]")
+        int | None, typer.Option("-c", help="Tokens or prototypes that a source token sees. [default: by the system]")
     ] = None,
     temperature: Annotated[
         float | None, typer.Option(help="Of the softmax over distances. [default: by the store]")
@@ -208,8 +208,8 @@ def _own(store: "Datastore", texts: list[str]) -> "NDArray[np.bool_]":
 
 
 def _translator(
-    model: str, store: "Path | Datastore | None", system: str | None, retrieval: "RetrievalSettings", langs: str | None,
-    device: str, dtype: str, threads: int | None, removed: "NDArray[np.bool_] | None" = None,
+    model: str, store: "Path | Datastore | None", system: str | None, retrieval: "RetrievalSettings | None",
+    langs: str | None, device: str, dtype: str, threads: int | None, removed: "NDArray[np.bool_] | None" = None,
 ) -> "Translator":  # fmt: skip
     import torch
 

@@ -23,7 +23,7 @@ import numpy as np
 from knnmt import __version__
 from knnmt.corpus import Languages, files_of, read_all
 from knnmt.corpus.files import require_readable
-from knnmt.datastore import arrays, format, stages
+from knnmt.datastore import arrays, format, similar, stages
 from knnmt.datastore.settings import BuildSettings
 from knnmt.errors import StoreError, UsageError
 from knnmt.memory import give_back
@@ -91,6 +91,7 @@ def build(
             work / "part", work / "scratch", workers or cores(), progress,
         )  # fmt: skip
         report, manifest = run_stages(job, plan, work)
+        (out / format.TUNED).unlink(missing_ok=True)  # of a store that this one replaces
         format.publish(work / "part", manifest, out)
         remove(work)
     return report
@@ -134,6 +135,7 @@ def _stages(job: stages.Job, plan: str, work: Path) -> dict[str, Callable[[], No
         "represent": partial(stages.represent_tokens, job),
         "cluster": partial(stages.cluster_tokens, job),
         "prototypes": partial(stages.make_prototypes, job),
+        "similar": partial(similar.make_similar, job),
         "keys": partial(stages.finish_keys, job),
         "index": partial(stages.index_keys, job),
         "seal": partial(_seal, job, plan, work),
@@ -302,6 +304,8 @@ def _sizes(job: stages.Job) -> dict[str, int]:
         "coarse": shape["coarse_source"][0],
         "prototypes": shape["proto_tokens"][0],
         "members": shape["proto_members"][0],
+        "target_small": shape.get("small_target", (0, 0))[1],
+        "source_small": shape.get("small_source", (0, 0))[1],
         "width": width,
         "subspaces": subspaces,
         "subwidth": width // subspaces,

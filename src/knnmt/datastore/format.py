@@ -28,6 +28,7 @@ from knnmt.errors import StoreError
 FORMAT = 1
 MANIFEST = "manifest.json"
 ALIGNER, INDEX = "aligner.safetensors", "index.faiss"  # the files of a part that are no arrays
+TUNED = "settings.json"  # of retrieval, beside the part: what was found best for the store
 LOCK = "lock"  # what whoever writes to a store holds
 BLOCK = 1 << 24  # bytes that are read at a time for a checksum
 LARGEST = 1 << 48  # of a part's sizes: no sum or product of two overflows where one is 0
@@ -89,6 +90,19 @@ ARRAYS = {
     "proto_target": Array("int8", ("prototypes", "width")),
     "proto_target_norms": Array("float32", ("prototypes",)),
     "proto_target_steps": Array("float32", ("2", "width")),
+    # for `similar`: keys projected to few whole numbers, each of a byte, and the source tokens of each segment
+    "small_target": Array("int8", ("entries", "target_small")),
+    "small_target_middle": Array("float32", ("target_small",)),
+    "small_target_step": Array("float32", ("1",)),
+    "small_target_projection": Array("float32", ("width", "target_small")),
+    "small_source": Array("int8", ("tokens", "source_small")),
+    "small_source_middle": Array("float32", ("source_small",)),
+    "small_source_step": Array("float32", ("1",)),
+    "small_source_projection": Array("float32", ("width", "source_small")),
+    "token_segments": Array("int32", ("tokens",), below="segments"),
+    "token_shares": Array("int16", ("tokens",)),  # what each adds to its segment's score
+    "segment_starts": _offsets("segments", into="tokens"),
+    "segment_tokens": Array("int32", ("tokens",), below="tokens"),
     # above many clusters of one type, a second level: ranges of clusters and their means
     "coarse_offsets": _offsets("source_vocabulary", into="coarse"),
     "coarse_ranges": Array("int64", ("coarse", "2"), below="clusters+1"),

@@ -93,10 +93,8 @@ class Lessons:
         every = list(self.taught.values())  # at once: another thread may be teaching
         return [lesson for lesson in every if lesson.folded is None]
 
-    def part(self, target_offsets: Int64, vocabulary: int) -> "LessonPart | None":
-        """Everything taught in arrays; None where there is nothing. target_offsets: those of the part."""
-        if not self.taught:
-            return None
+    def part(self, target_offsets: Int64, vocabulary: int) -> "LessonPart":
+        """Everything taught, of which there is something, in arrays. target_offsets: those of the part."""
         lessons = list(self.taught.values())
         numbers = [lesson.folded if lesson.folded is not None else self._first[lesson.id][0] for lesson in lessons]
         first = [

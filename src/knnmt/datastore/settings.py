@@ -20,6 +20,9 @@ class BuildSettings(BaseModel):
     keys: Literal["float16", "pq"] = Field(default="float16", description="keys as they are, or product-quantized")
     cluster_size: int = Field(default=512, ge=1, description="m: source tokens a cluster, on average")
     prototype_size: int = Field(default=16, ge=1, description="entries a prototype, at most on average")
+    budget: int | None = Field(
+        default=None, ge=1, description="bytes that `similar` may open, text aside; default: a quarter of the keys"
+    )
     k_max: int | None = Field(default=128, ge=1, description="ranked entries of a cluster; null for all")
     index: bool = Field(default=False, description="a FAISS index (IVF-PQ) for the system knn")
     # a team's own translations are no web crawl: at the paper's 1.5 a fifth of a free translation's pairs would be lost

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from knnmt.datastore.settings import BuildSettings
     from knnmt.datastore.stages import Progress
     from knnmt.model.represent import StateModel
+    from knnmt.retrieval.settings import RetrievalSettings
 
 _log = logging.getLogger(__name__)
 
@@ -138,6 +139,14 @@ class Datastore:
         )  # fmt: skip
         return cls.open(out)
 
+    @property
+    def tuned(self) -> "RetrievalSettings | None":
+        """The settings that were found best for it, if it was tuned."""
+        from knnmt.retrieval.settings import RetrievalSettings
+
+        path = self.path / format.TUNED
+        return RetrievalSettings.load(path) if path.exists() else None
+
     def check(self, model: "StateModel") -> None:
         """Refuse a model that this store was not made with: its states would mean nothing here."""
         made = self.manifest
@@ -239,7 +248,7 @@ class Datastore:
         version, part = self._lesson_part
         if version != self.lessons.version:
             vocabulary = self.part.sizes["source_vocabulary"]
-            part = self.lessons.part(self.part["target_offsets"], vocabulary)
+            part = self.lessons.part(self.part["target_offsets"], vocabulary) if self.lessons.taught else None
             self._lesson_part = self.lessons.version, part
         return part
 

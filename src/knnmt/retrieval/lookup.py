@@ -20,6 +20,7 @@ from knnmt.retrieval.tensors import Keys, Tensors
 
 COMPARED = 1 << 26  # pairs of states and keys that an exact search of the whole store compares at a time
 BLOCKS = 1 << 14, 1 << 20  # keys that it does that with, at least and at most
+FADED = 80.0  # of T: what is so much farther than the nearest weighs nothing in float32
 LESSONS_SHARE = 0.97  # of p_kNN, where lessons are heard
 MUCH_NEARER = 0.5  # times the distance of the nearest entry of the part
 SAME = 0.1  # of T: keys that are no farther apart are the same but for rounding
@@ -218,6 +219,77 @@ class Prototypes(Exact):
         self.log_counts, self.handicaps = self.log_counts[rows], self.handicaps[rows]
 
 
+class Small:
+    """Everything that a sentence sees, by its narrow keys: p_kNN is the softmax over all of it, not over the k nearest.
+
+    To search for those would cost more than to add up all; entries that are far away weigh nothing. They are in the
+    order of their tokens, so that a step adds up what each token gets (B, K, D) in one pass.
+    """
+
+    def __init__(self, tensors: Tensors, selection: Selection, settings: RetrievalSettings) -> None:
+        self.tensors, self.settings = tensors, settings
+        missing = selection.entries < 0
+        tokens = tensors["target_ids"][selection.entries.clamp_min(0)].long()
+        tokens, order = tokens.masked_fill_(missing, torch.iinfo(torch.int64).max).sort(dim=1, stable=True)
+        self.entries, missing = selection.entries.gather(1, order), missing.gather(1, order)
+        self.keys = tensors.small("target")
+        self.rows = tensors.buffers.lend(self, (*tokens.shape, self.keys.width + 2))
+        for entries, row in zip(
+            self.entries.clamp_min(0), self.rows, strict=True
+        ):  # what is read at a time stays small
+            numbers = self.keys.numbers(entries).float()
+            row[:, :-2] = numbers
+            row[:, -2] = numbers.square_().sum(dim=1)
+        # a product with (-2q, 1, |q|²) is the squared distance, in steps
+        self.rows[:, :, -2].masked_fill_(missing, FAR)
+        self.rows[:, :, -1] = 1.0
+        new = torch.ones_like(missing)
+        new[:, 1:] = tokens[:, 1:] != tokens[:, :-1]
+        new &= ~missing
+        self.slots = (new.cumsum(dim=1) - 1).clamp_min_(0)  # which of its sentence's tokens each entry has
+        self.tokens = tokens.masked_fill_(missing, 0)
+        self.distinct = _filled(self.tokens, self.slots, new, tensors.store.part.sizes["target_vocabulary"])
+        self.columns: Tensor | None = None
+        self.empty = bool(missing.all(dim=1).any())
+
+    def find(self, states: Tensor) -> Found:
+        """All that the sentence sees."""
+        distances = self._distances(states)
+        shape = distances.shape
+        entries, tokens = (each[:, None].expand(shape) for each in (self.entries, self.tokens))
+        return Found(entries, tokens, distances, distances.amin(dim=2), distances.new_zeros(()))
+
+    def neighbours(self, states: Tensor) -> Neighbours:
+        """Their distribution: a softmax, and a sum for each token."""
+        distances = self._distances(states)
+        nearest, temperature = distances.amin(dim=2), self.settings.temperature_of(self.tensors.scale)
+        # sums of numbers that are too small to be normal would take several times as long
+        faded = torch.minimum(distances, nearest[:, :, None] + FADED * temperature)
+        p = faded.mul_(-1.0 / temperature).softmax(dim=2)
+        if self.empty:  # nothing has no softmax
+            p = p.nan_to_num_()
+        if self.columns is None or self.columns.shape[:2] != p.shape[:2]:
+            self.columns = self.distinct[:, None].repeat(1, p.size(1), 1)  # a copy is read faster than a view
+        total = p.new_zeros(self.columns.shape).scatter_add_(2, self.slots[:, None].expand(p.shape), p)
+        return Neighbours(self.columns, total.log_(), nearest)
+
+    def _distances(self, states: Tensor) -> Tensor:
+        """(B, K, N)."""
+        queries = self.keys.narrow(states)
+        one = torch.ones_like(queries[:, :, :1])
+        queries = torch.cat((-2.0 * queries, one, queries.square().sum(dim=2, keepdim=True)), dim=2)
+        return self.tensors.distance(((self.keys.step**2 * queries) @ self.rows.mT).clamp_min_(0.0))
+
+    def keep(self, rows: Tensor) -> None:
+        """Only these sentences are still searched."""
+        for place, sentence in enumerate(rows.tolist()):  # to the front, in the same memory
+            if place != sentence:
+                self.rows[place] = self.rows[sentence]
+        self.rows = self.rows[: len(rows)]
+        self.entries, self.tokens = self.entries[rows], self.tokens[rows]
+        self.slots, self.distinct, self.columns = self.slots[rows], self.distinct[rows], None
+
+
 class ClusterExact(Exact):
     """The k entries of the nearest cluster that are nearest to the state itself (Faster without cached distances)."""
 
@@ -300,6 +372,25 @@ class Together:
 def _table(tensors: Tensors, keys: Keys, numbers: Tensor, missing: Tensor) -> Table:
     """Rows (B, N) of keys, to be looked up step by step; -1 is none."""
     return Table(tensors.buffers, keys, numbers.clamp_min(0), missing)
+
+
+def _filled(tokens: Tensor, slots: Tensor, new: Tensor, vocabulary: int) -> Tensor:
+    """The distinct tokens of each row, in rising order, filled up by tokens that it has not. (B, N) to (B, D).
+
+    So all of a row are different, and what is written for one does not meet what is written for another.
+    """
+    counts = new.sum(dim=1)
+    absent = torch.ones((len(tokens), vocabulary), dtype=torch.bool, device=tokens.device)
+    row, place = new.nonzero(as_tuple=True)
+    absent[row, tokens[row, place]] = False
+    longest = max(1, int(counts.max()))
+    slot = absent.cumsum(dim=1) + counts[:, None] - 1
+    absent &= slot < longest
+    distinct = torch.empty((len(tokens), longest), dtype=torch.int64, device=tokens.device)
+    distinct[row, slots[row, place]] = tokens[row, place]
+    row, filler = absent.nonzero(as_tuple=True)
+    distinct[row, slot[row, filler]] = filler
+    return distinct
 
 
 def _less(hidden: Tensor, index: Any) -> Any:

@@ -1,7 +1,8 @@
 """What of the store a sentence may see: chosen once, from the states of its source tokens.
 
 Fast sees the entries linked to the c nearest training tokens of each source token's type; the clustered systems see
-the nearest cluster of each. A token of a type that was never stored selects nothing.
+the nearest cluster of each; `similar` takes into account how much the tokens' segments are like the sentence. A token
+of a type that was never stored selects nothing.
 """
 
 from typing import Literal, NamedTuple
@@ -9,12 +10,16 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from knnmt.retrieval.nearest import Buffers, Table, pack, runs, unpack
+from knnmt.retrieval.nearest import FAR, Buffers, Table, least, pack, runs, unpack
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.tensors import Clusters, Keys, Tensors
 
 LARGE_TYPE = 30_000  # tokens of a type from which only those of its nearest clusters are compared
 COARSE_PROBE = 8  # coarse clusters whose clusters are compared, where a type has two levels
+BEST = 128  # segments that are most like a sentence, in which the tokens of frequent types are looked for
+OFFERED = 64  # tokens that a source token chooses c from
+COMMON = 1000, 0.25  # tokens of a type, and times as many as segments, from which it does not tell segments apart
+ALIKE = 2.0  # how much the likeness of segments counts beside that of tokens
 ENTRY, SLOT = 32, 11  # bits for the number of an entry or a cluster, and for that of a cluster in its sentence
 
 
@@ -62,13 +67,33 @@ def near_prototypes(tensors: Tensors, source: Source, settings: RetrievalSetting
     """Prototypes: of each source token's type, the c whose source means are nearest."""
     sentence, types, states = _tokens(tensors, source)
     keys, offsets = tensors.prototypes("source"), tensors["proto_offsets"]
-    rows = _nearest_in_groups(tensors.buffers, states, types, offsets, keys, settings.c)
+    rows = _nearest_in_groups(tensors.buffers, states, types, offsets, keys, settings.seen)
     owner, numbers = sentence.repeat_interleave(rows.size(1)), rows.flatten()
     there = numbers >= 0
     if tensors.whole_prototypes is not None:
         there &= tensors.whole_prototypes[numbers]
     chosen = _rows(owner[there], numbers[there], len(source.ids))
     return everything(tensors, source, settings)._replace(entries=chosen)
+
+
+def near_segments(tensors: Tensors, source: Source, settings: RetrievalSettings) -> Selection:
+    """Similar: of each source token's type the c best by their own likeness and that of their segments; and all of the
+    segments that are most like the sentence."""
+    batch = len(source.ids)
+    sentence, types, states = _tokens(tensors, source)
+    likeness = _likeness(tensors, sentence, types, batch)
+    best = _best_segments(likeness, BEST)
+    tokens, there = _offered(tensors, best, sentence, types, OFFERED)
+    small = tensors.small("source")
+    distances = (small.numbers(tokens) - small.narrow(states)[:, None]).square_().sum(dim=-1)
+    alike = likeness.flatten()[sentence[:, None] * likeness.size(1) + tensors["token_segments"][tokens]]
+    tokens = _best_tokens(tensors, tokens, ~there, distances, alike, settings.seen)
+    query, slot = (tokens >= 0).nonzero(as_tuple=True)
+    owner, entries = _entries_of(tensors, sentence[query], tokens[query, slot])
+    owners, segments = (best[:, : settings.segments] >= 0).nonzero(as_tuple=True)
+    whole = _entries_in(tensors, owners, best[owners, segments])
+    rows = _rows(torch.cat((owner, whole[0])), torch.cat((entries, whole[1])), batch)
+    return everything(tensors, source, settings)._replace(entries=rows)
 
 
 def near_members(tensors: Tensors, source: Source, settings: RetrievalSettings) -> Selection:
@@ -104,7 +129,7 @@ def _nearest_tokens(tensors: Tensors, types: Tensor, states: Tensor, settings: R
     offsets, keys = tensors["type_offsets"], tensors.keys("source")
     sizes = offsets[types + 1] - offsets[types]
     large = (sizes >= LARGE_TYPE) & ("cluster_offsets" in tensors.arrays)  # what was taught has no clusters
-    rows = _nearest_in_groups(tensors.buffers, states, types, offsets, keys, settings.c, skip=large)
+    rows = _nearest_in_groups(tensors.buffers, states, types, offsets, keys, settings.seen, skip=large)
     for query in large.nonzero().flatten().tolist():
         rows[query] = _nearest_in_large_type(tensors, types[query], states[query], settings)
     return rows
@@ -117,8 +142,8 @@ def _nearest_in_large_type(tensors: Tensors, kind: Tensor, state: Tensor, settin
     clusters = begin + means.least(state[None], settings.nprobe)[1][0].sort().values
     starts = tensors["cluster_starts"]
     rows = runs(starts[clusters], starts[clusters + 1] - starts[clusters])
-    nearest = Table(tensors.buffers, tensors.keys("source"), rows).least(state[None], settings.c)[1][0]
-    return torch.nn.functional.pad(rows[nearest], (0, settings.c - len(nearest)), value=-1)
+    nearest = Table(tensors.buffers, tensors.keys("source"), rows).least(state[None], settings.seen)[1][0]
+    return torch.nn.functional.pad(rows[nearest], (0, settings.seen - len(nearest)), value=-1)
 
 
 def _clusters(tensors: Tensors, source: Source, lists: Literal["link", "ranking"]) -> Tensor:
@@ -190,6 +215,97 @@ def _nearest_in_groups(
     return found
 
 
+# ------------------------------------------------------------------------------------------------------- segments
+
+
+def _likeness(tensors: Tensors, sentence: Tensor, types: Tensor, batch: int) -> Tensor:
+    """How much each segment of the store is like each sentence: BM25 over source types, of its best. (B, segments).
+
+    Shares are whole numbers: their sum depends neither on the order of adding nor on the batch. Types that are nearly
+    everywhere are left out, and hidden segments are like nothing.
+    """
+    count, offsets = tensors.store.part.sizes["segments"], tensors["type_offsets"]
+    vocabulary = len(offsets) - 1
+    distinct = (sentence * vocabulary + types).unique()
+    owner, kinds = distinct // vocabulary, distinct % vocabulary
+    begin, size = offsets[kinds], offsets[kinds + 1] - offsets[kinds]
+    told = size <= max(COMMON[0], COMMON[1] * count)
+    segments, shares = tensors["token_segments"], tensors["token_shares"]
+    scores = torch.zeros((batch, count), dtype=torch.int32, device=types.device)
+    asked = torch.stack((owner, begin, size))[:, told]
+    if scores.device.type == "cpu":  # slices: memory for all numbers at once would cost more than the sums
+        for row, start, length in asked.T.tolist():
+            some = slice(start, start + length)
+            scores[row].index_add_(0, segments[some], shares[some].int())
+    else:
+        tokens = runs(asked[1], asked[2])
+        place = asked[0].repeat_interleave(asked[2]) * count + segments[tokens]
+        scores.view(-1).index_add_(0, place, shares[tokens].int())
+    if tensors.hidden_segments is not None:
+        scores.masked_fill_(tensors.hidden_segments, 0)
+    return scores / scores.amax(dim=1, keepdim=True).clamp_min(1)
+
+
+def _best_segments(likeness: Tensor, count: int) -> Tensor:
+    """The segments that are most like each sentence, the best first, -1 where no more are like it. (B, up to count)."""
+    room = -likeness.size(1) % 64
+    unlike = torch.nn.functional.pad(1.0 - likeness, (0, room), value=2.0)
+    unlike, best = least(unlike, min(count, likeness.size(1)))
+    return best.masked_fill_(unlike >= 1.0, -1)
+
+
+def _offered(tensors: Tensors, best: Tensor, sentence: Tensor, types: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """The tokens that each token of a sentence may choose from, and which of them are there. Both (Q, most).
+
+    Those of its type, all if they are so few, else the first of them in the sentence's best segments.
+    """
+    begin, end = (tensors["type_offsets"][types + step] for step in (0, 1))
+    size, places = end - begin, torch.arange(most, device=types.device)
+    frequent = (size > most).nonzero().flatten()
+    kinds, vocabulary = types[frequent], len(tensors["type_offsets"]) - 1
+    groups, group = (sentence[frequent] * vocabulary + kinds).unique(return_inverse=True)
+    owner, slot = (best >= 0).nonzero(as_tuple=True)
+    starts, segments = tensors["segment_starts"], best[owner, slot]
+    lengths = starts[segments + 1] - starts[segments]
+    tokens = tensors["segment_tokens"][runs(starts[segments], lengths)]
+    keys = torch.searchsorted(tensors["type_offsets"], tokens, right=True) - 1
+    keys += owner.repeat_interleave(lengths) * vocabulary
+    asked = torch.zeros(len(best) * vocabulary, dtype=torch.bool, device=types.device)
+    asked[groups] = True
+    there = asked[keys]
+    keys, order = keys[there].sort(stable=True)  # the tokens of better segments stay in front
+    tokens = tokens[there][order]
+    bounds = torch.searchsorted(keys, torch.stack((groups, groups + 1)))
+    begin[frequent], size[frequent] = bounds[0][group], (bounds[1] - bounds[0])[group]
+    at = begin[:, None] + places
+    there = places < size[:, None]
+    if len(frequent) and len(tokens):
+        at[frequent] = tokens[at[frequent].clamp_max(len(tokens) - 1)].long()
+    return at.masked_fill_(~there, 0), there
+
+
+def _best_tokens(
+    tensors: Tensors, tokens: Tensor, missing: Tensor, distances: Tensor, alike: Tensor, count: int
+) -> Tensor:
+    """The tokens of each row that are nearest, compared with the others, in the segments that are most alike.
+
+    All (..., P), to (..., up to count), -1 where there are fewer.
+    """
+    if tensors.hidden_segments is not None:
+        missing = missing | tensors.hidden_segments[tensors["token_segments"][tokens.clamp_min(0)].long()]
+    distances = distances.masked_fill(missing, 0.0)
+    typical = distances.sum(dim=-1, keepdim=True) / (~missing).sum(dim=-1, keepdim=True).clamp_min(1)
+    rank = distances / typical.clamp_min(1e-6) + ALIKE * (1.0 - alike)
+    rank, places = least(rank.masked_fill_(missing, FAR), min(count, rank.size(-1)))
+    return tokens.gather(-1, places).masked_fill_(rank == FAR, -1)
+
+
+def _entries_in(tensors: Tensors, owner: Tensor, segments: Tensor) -> tuple[Tensor, Tensor]:
+    """All entries of segments, each with its segment's owner."""
+    begin, end = (tensors["target_offsets"][segments + step] for step in (0, 1))
+    return _visible(tensors, owner.repeat_interleave(end - begin), runs(begin, end - begin))
+
+
 # ----------------------------------------------------------------------------------------------------------- rows
 
 
@@ -205,11 +321,15 @@ def _entries_of(tensors: Tensors, owner: Tensor, tokens: Tensor) -> tuple[Tensor
     """The entries that stored tokens link to, each with its token's owner; an entry as often as it is linked."""
     begin, end = (tensors["link_offsets"][tokens + step] for step in (0, 1))
     entries = tensors["link_entries"][runs(begin, end - begin)].long()
-    owner = owner.repeat_interleave(end - begin)
-    if tensors.hidden is not None:
-        there = ~tensors.hidden[entries]
-        owner, entries = owner[there], entries[there]
-    return owner, entries
+    return _visible(tensors, owner.repeat_interleave(end - begin), entries)
+
+
+def _visible(tensors: Tensors, owner: Tensor, entries: Tensor) -> tuple[Tensor, Tensor]:
+    """Those that are not hidden."""
+    if tensors.hidden is None:
+        return owner, entries
+    there = ~tensors.hidden[entries]
+    return owner[there], entries[there]
 
 
 def _rows(sentence: Tensor, numbers: Tensor, batch: int) -> Tensor:

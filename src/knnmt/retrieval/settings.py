@@ -11,6 +11,8 @@ from knnmt.errors import DataError, UsageError
 WEIGHT = 0.9  # λ where none is given
 # one cluster's entries, in the order of their distance to its centre, deserve less trust than the nearest of all
 WEIGHTS = {"faster": 0.5, "faster-exact": 0.7}
+SEEN = 64  # c where none is given
+SEEN_BY = {"similar": 12}
 
 
 class RetrievalSettings(BaseModel):
@@ -19,10 +21,16 @@ class RetrievalSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     system: str = Field(default="auto", description="which of the systems; auto: the best that the store has")
-    k: int | None = Field(default=16, ge=1, le=4096, description="neighbours; null for a whole cluster (faster only)")
-    c: int = Field(
-        default=64, ge=1, description="training tokens (fast) or prototypes (proto) that a source token sees"
+    k: int | None = Field(
+        default=16, ge=1, le=4096, description="neighbours; null for a whole cluster (faster only; similar has no k)"
     )
+    c: int | None = Field(
+        default=None,
+        ge=1,
+        description="training tokens (similar, fast) or prototypes (proto) that a source token sees; "
+        "default: by the system",
+    )
+    segments: int = Field(default=8, ge=0, description="training segments that a sentence sees whole (similar)")
     temperature: float | None = Field(
         default=None, gt=0, allow_inf_nan=False, description="T: the softmax is over -distance/T; default: by the store"
     )
@@ -63,10 +71,20 @@ class RetrievalSettings(BaseModel):
         content = {"retrieval": self.model_dump(mode="json", by_alias=True), **notes}
         write_whole(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
+    def of(self, system: str) -> "RetrievalSettings":
+        """The settings for a system; where they were found for another one, what only that one takes is left out."""
+        k = RetrievalSettings().k if self.k is None and system != self.system else self.k
+        return self.model_copy(update={"system": system, "k": k})
+
     @property
     def most_weight(self) -> float:
         """λ, or the most of it."""
         return WEIGHTS.get(self.system, WEIGHT) if self.weight is None else self.weight
+
+    @property
+    def seen(self) -> int:
+        """c."""
+        return SEEN_BY.get(self.system, SEEN) if self.c is None else self.c
 
     def temperature_of(self, scale: float) -> float:
         """T, given the median distance between random keys."""

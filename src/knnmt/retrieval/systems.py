@@ -30,6 +30,11 @@ PROTOTYPES = (
     "proto_source", "proto_source_norms", "proto_source_steps",
     "proto_target", "proto_target_norms", "proto_target_steps",
 )  # fmt: skip
+SMALL = (
+    "small_source", "small_source_projection", "small_source_middle", "small_source_step",
+    "small_target", "small_target_projection", "small_target_middle", "small_target_step",
+    "token_segments", "token_shares", "segment_starts", "segment_tokens",
+)  # fmt: skip
 RANKINGS = ("cluster_target", "ranking_offsets", "ranking_entries", "ranking_tokens", "ranking_distances")
 
 
@@ -50,11 +55,14 @@ SYSTEMS = {
     "faster-exact": System(
         select.near_members_by_cluster, lookup.ClusterExact, (*CLUSTERS, *MEMBERS, *KEYS, "cluster_target")
     ),
+    "similar": System(
+        select.near_segments, lookup.Small, ("target_ids", "target_offsets", "type_offsets", *LINKS, *SMALL)
+    ),
     "proto": System(select.near_prototypes, lookup.Prototypes, PROTOTYPES),
 }  # and base MT, which is none of them
 
 
-AUTO = ("proto", "fast", "faster", "knn")  # what `auto` is: the first of these that the store was built for
+AUTO = ("similar", "proto", "fast", "faster", "knn")  # what `auto` is: the first of these that the store was built for
 
 
 def serves(store: Datastore, name: str) -> bool:
@@ -101,7 +109,7 @@ class Retriever:
         _check_k(store, settings)
         self.store, self.settings, self.system = store, settings, system
         self.tensors = tensors or Tensors(store, device, removed)
-        _open(store, system)
+        _open(store, settings.system)
 
     def look(self, ids: Tensor, mask: Tensor, states: Tensor) -> "SentenceLookup":
         """What sentences may see. ids, mask: (B, S); states: (B, S, d), of the encoder."""
@@ -140,18 +148,20 @@ class SentenceLookup:
         self.lookup.keep(rows)
 
 
-def _open(store: Datastore, system: System) -> None:
+def _open(store: Datastore, name: str) -> None:
     """Open all arrays that a system needs: what is missing or damaged is told now, and what is mapped stays readable
     when a compaction removes the files."""
-    for name in (*system.arrays, *TEXTS):
-        if name in store.part or f"{name.removesuffix('keys')}codes" not in store.part:
-            store.part[name]
+    needed = [one if one in store.part else f"{one.removesuffix('keys')}codes" for one in SYSTEMS[name].arrays]
+    if lacking := [one for one, found in zip(SYSTEMS[name].arrays, needed, strict=True) if found not in store.part]:
+        raise StoreError(f"{store.path} was built without {lacking[0]}, which {name} needs: build it again for {name}")
+    for one in (*needed, *(text for text in TEXTS if text in store.part)):
+        store.part[one]
 
 
 def _check_k(store: Datastore, settings: RetrievalSettings) -> None:
     """Refuse a k that the store's rankings are too short for, and a k of all where that means the whole store."""
     k_max = store.manifest.settings["k_max"]
-    if settings.k is None and not settings.system.startswith("faster"):
+    if settings.k is None and not settings.system.startswith(("faster", "similar")):
         raise UsageError(f"{settings.system} needs a number of neighbours k")
     if settings.system == "faster" and k_max is not None and (settings.k is None or settings.k > k_max):
         asked = "all entries of a cluster" if settings.k is None else f"k={settings.k}"

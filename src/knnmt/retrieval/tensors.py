@@ -42,6 +42,31 @@ class Keys:
         return found if self.codebooks is None else quantize.decode(found, self.codebooks)
 
 
+class SmallKeys(NamedTuple):
+    """States projected to few whole numbers, by row (N, p) int8: |step·(row − narrow(state))|² is the squared distance.
+
+    projection: (d, p), and middle: (p,), from a state to such numbers
+    """
+
+    rows: Tensor
+    projection: Tensor
+    middle: Tensor
+    step: float
+
+    @property
+    def width(self) -> int:
+        """The numbers of a state."""
+        return self.rows.size(1)
+
+    def narrow(self, states: Tensor) -> Tensor:
+        """States (..., d) as they are compared with these rows. (..., p) float32."""
+        return states @ self.projection - self.middle
+
+    def numbers(self, rows: Tensor) -> Tensor:
+        """The numbers of these rows. (...) int64 to (..., p) int8."""
+        return self.rows.index_select(0, rows.flatten()).view(*rows.shape, -1)  # many times as fast as an index
+
+
 class Clusters(NamedTuple):
     """The clusters that can be selected: those with an entry that may be found, C of them.
 
@@ -78,10 +103,12 @@ class Tensors:
         if self._seen is None or self._seen[0] is not self.store.part:
             self._moved: dict[str, Tensor] = {}
             self._norms: dict[str, Tensor] = {}
+            self._small: dict[str, SmallKeys] = {}
             self._index: Any = None
         self._seen = self.store.part, lessons.version
         self._clusters: dict[str, Clusters] = {}
         self._whole_prototypes: Tensor | None = None
+        self._hidden_segments: Tensor | None = None
         folded = [lesson.folded for lesson in lessons.taught.values() if lesson.folded is not None]
         self.removed = self._mask(self._excluded, lessons.removed)
         self.hidden = self._mask(self.removed, folded)
@@ -133,6 +160,22 @@ class Tensors:
             whole = torch.ones(len(counts), dtype=torch.bool, device=self.device)
             self._whole_prototypes = whole.index_fill_(0, owner[self.removed[members]], False)
         return self._whole_prototypes
+
+    def small(self, side: str) -> SmallKeys:
+        """The projected states of the `source` or `target` side."""
+        name = f"small_{side}"
+        if name not in self._small:
+            step = float(self[f"{name}_step"][0])
+            self._small[name] = SmallKeys(self[name], self[f"{name}_projection"], self[f"{name}_middle"], step)
+        return self._small[name]
+
+    @property
+    def hidden_segments(self) -> Tensor | None:
+        """The segments that have no entry that may be found. (segments,) bool, or None where all have one."""
+        if self._hidden_segments is None and self.hidden is not None:
+            left = torch.nn.functional.pad((~self.hidden).cumsum(0), (1, 0))[self["target_offsets"]]
+            self._hidden_segments = left[1:] == left[:-1]
+        return self._hidden_segments
 
     def means(self, name: str) -> Keys:
         """The means of clusters as keys; there are few, and their lengths are computed once."""

@@ -1,0 +1,147 @@
+"""The system `similar` against the oracle: what a sentence sees by word and by segment, and what it finds there."""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from knnmt.datastore.format import Metric
+from knnmt.retrieval import select
+from knnmt.retrieval.combine import merge
+from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.retrieval.systems import Retriever
+
+from ..oracle import similar, systems
+from .examples import CPU, CUDA, Case, oracle_settings
+from .test_prototypes import off_grid
+
+
+def drawn(seed: int, metric: Metric = "squared", width: int = 8, batch: int = 3) -> Case:
+    """A random case whose store has narrow keys; its states are nowhere equally far."""
+    case = off_grid(Case.drawn(seed, metric, width=width, batch=batch), seed)
+    rng = np.random.default_rng(seed)
+    arrays = dict(case.arrays)
+    for side in ("source", "target"):  # no two keys of a store that is not made by hand are the same
+        noise = rng.normal(scale=0.1, size=arrays[f"{side}_keys"].shape)
+        arrays[f"{side}_keys"] = (arrays[f"{side}_keys"] + noise).astype(np.float16)
+    matrices = {
+        side: np.linalg.qr(rng.normal(size=(width, size)))[0].astype(np.float32)
+        for side, size in (("source", min(width, 4)), ("target", min(width, 5)))
+    }
+    return replace(case, arrays=arrays | similar.gathered(arrays, matrices))
+
+
+def shares(tokens: torch.Tensor, log_p: torch.Tensor) -> dict[int, float]:
+    """The tokens that have a share in p_kNN."""
+    listed = zip(tokens.tolist(), log_p.exp().tolist(), strict=True)
+    return {token: p for token, p in listed if p > 1e-30}
+
+
+def limited(limits: similar.Limits) -> Any:
+    """The system, bound by these limits."""
+    return patch.multiple(select, BEST=limits.best, OFFERED=limits.offered, COMMON=limits.common, ALIKE=limits.alike)
+
+
+def assert_as_oracle(
+    case: Case,
+    chosen: RetrievalSettings,
+    limits: similar.Limits,
+    removed: NDArray[np.bool_] | None,
+    device: str = "cpu",
+) -> None:
+    wanted = oracle_settings(chosen, case.metric)
+    with tempfile.TemporaryDirectory() as folder, limited(limits):
+        store = case.write(Path(folder) / "store")
+        retriever = Retriever(store, torch.device(device), chosen, removed=removed)
+        ours, found = case.mixed(retriever), case.found(retriever)
+    for row in range(len(case.ids)):
+        for beam in range(case.states.shape[1]):
+            state = case.states[row, beam]
+            truth = similar.similar(case.arrays, case.ids[row], case.source[row], state, wanted, limits, removed)
+            entries = found.entries[row, beam]
+            assert entries[entries >= 0].tolist() == [neighbour.entry for neighbour in truth.neighbours]
+            p = systems.mixed(case.p_mt[row, beam], truth, wanted)
+            np.testing.assert_allclose(ours[row, beam], p, atol=1e-5)
+
+
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+@given(
+    seed=st.integers(0, 2**32 - 1), metric=st.sampled_from(["squared", "euclidean", "cosine"]),
+    c=st.sampled_from([1, 2, 50]), segments=st.sampled_from([0, 1, 3]), best=st.sampled_from([1, 3, 64]),
+    offered=st.sampled_from([1, 3, 64]), common=st.sampled_from([(1000, 0.25), (1, 0.4)]),
+    adapt=st.sampled_from(["constant", "distance"]), weight=st.sampled_from([0.0, 0.3, 0.9]),
+)  # fmt: skip
+@settings(max_examples=80, deadline=None)
+def test_a_sentence_sees_and_a_state_finds_what_the_oracle_does(
+    device: str, seed: int, metric: Metric, c: int, segments: int, best: int, offered: int, common: Any, adapt: Any,
+    weight: float,
+) -> None:  # fmt: skip
+    chosen = RetrievalSettings(
+        system="similar", c=c, segments=segments, temperature=1.5, weight=weight, adapt=adapt, reach=4.0
+    )
+    limits = similar.Limits(segments, best, offered, common)
+    assert_as_oracle(drawn(seed, metric), chosen, limits, None, device)
+
+
+@given(seed=st.integers(0, 2**32 - 1), share=st.sampled_from([0.2, 0.9]), whole=st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_removed_entries_are_not_found_and_removed_segments_take_no_room(seed: int, share: float, whole: bool) -> None:
+    case, rng = drawn(seed), np.random.default_rng(seed)
+    offsets = case.arrays["target_offsets"]
+    removed = rng.random(len(case.arrays["target_ids"])) < share
+    if whole:
+        removed = np.repeat(rng.random(len(offsets) - 1) < share, np.diff(offsets))
+    chosen = RetrievalSettings(system="similar", c=2, segments=1, temperature=1.5, reach=4.0)
+    assert_as_oracle(case, chosen, similar.Limits(segments=1, best=2, offered=2), removed)
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=20, deadline=None)
+def test_the_distribution_is_the_softmax_of_what_was_found(seed: int) -> None:
+    case = drawn(seed, batch=4)
+    with tempfile.TemporaryDirectory() as folder:
+        retriever = Retriever(case.write(Path(folder) / "store"), CPU, RetrievalSettings(system="similar"))
+        look, states = case.look(retriever), torch.from_numpy(case.states)
+        found, neighbours = look.lookup.find(states), look.lookup.neighbours(states)
+    assert all(len(set(row.tolist())) == len(row) for row in neighbours.tokens[:, 0])  # written each once
+    tokens, log_p = merge(found.tokens, found.scores(look.temperature))
+    for row in range(len(case.ids)):
+        ours, truth = shares(neighbours.tokens[row, 0], neighbours.log_p[row, 0]), shares(tokens[row, 0], log_p[row, 0])
+        there = found.entries[row, 0] >= 0
+        assert set(ours) == set(truth)
+        assert bool(there.any()) == bool(ours)
+        assert all(ours[token] == pytest.approx(truth[token], abs=1e-5) for token in ours)
+
+
+def test_a_sentence_finds_the_same_in_any_batch(tmp_path: Path) -> None:
+    case = drawn(3, batch=5)
+    retriever = Retriever(case.write(tmp_path / "store"), CPU, RetrievalSettings(system="similar", c=2, segments=1))
+    together = case.mixed(retriever)
+    for row in range(len(case.ids)):
+        np.testing.assert_allclose(case.alone(row).mixed(retriever)[0], together[row], atol=1e-6)
+
+
+def test_sentences_that_stay_find_what_they_found_before(tmp_path: Path) -> None:
+    case = drawn(1, batch=4)
+    retriever = Retriever(case.write(tmp_path / "store"), CPU, RetrievalSettings(system="similar"))
+    look, states = case.look(retriever), torch.from_numpy(case.states)
+    before = look.lookup.neighbours(states)
+    look.keep(torch.tensor([1, 3]))
+    after = look.lookup.neighbours(states[[1, 3]])
+    for old, new in zip(before, after, strict=True):
+        torch.testing.assert_close(new, old[[1, 3]])
+
+
+def test_no_number_of_neighbours_changes_anything(tmp_path: Path) -> None:
+    case = drawn(2)
+    store = case.write(tmp_path / "store")
+    few, many = (case.mixed(Retriever(store, CPU, RetrievalSettings(system="similar", k=k))) for k in (1, 64))
+    np.testing.assert_array_equal(few, many)
