@@ -40,15 +40,15 @@ def demo(model: ModelOption = "mini-de-en", threads: ThreadsOption = None, as_js
     for name, result in found.results.items():
         s = result.settings
         most = "≤ " if s is not None and s.adapt == "distance" else ""
-        tuned = [str(s.k), f"{most}{s.most_weight:.2f}"] if s is not None else []
+        tuned = [str(s.k or "all"), f"{most}{s.most_weight:.2f}"] if s is not None else []
         bleus = (f"{score.value:.1f}" for score in (result.bleu, result.plain, result.marked))
         scores.add_row(name, *bleus, f"{result.seconds:.1f}", *tuned)
     terminal.show(scores)
     typer.echo(
         f"{len(found.held_out)} strings of {', '.join(text.PACKAGES)} with a memory of {len(catalogs.memory):,} others "
         f"(built in {found.build_seconds:.0f} s, tuned on {text.DEV} of these in {found.tune_seconds:.0f} s).\n"
-        f"With memory ({text.CORRECTED}), {len(changed)} of them come out otherwise than by base MT; shown are the first "
-        "of medium length.\n"
+        f"With memory ({text.CORRECTED}), {len(changed)} of them come out otherwise than by base MT; shown are the "
+        "first of medium length.\n"
         f"BLEU: {base.bleu.signature}"
     )
     if found.corrections:
