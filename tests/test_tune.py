@@ -21,7 +21,7 @@ from knnmt.model.represent import padded
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.systems import SYSTEMS, Retriever
 from knnmt.translate import TranslateSettings, Translator
-from knnmt.tune import Trial, tune
+from knnmt.tune import Trial, tune, tune_store
 
 from .datastore.examples import parallel_text
 from .retrieval.examples import built, one_thread
@@ -209,3 +209,40 @@ def test_settings_do_not_change_and_refuse_unknown_names() -> None:
     with pytest.raises(ValidationError):
         CHOSEN.k = 3
     assert isinstance(Trial(CHOSEN, -1.0, 20.0).settings, RetrievalSettings)
+
+
+def test_a_store_is_tuned_once_and_used_so_from_then_on(model: Model, dev: list[Segment], tmp_path: Path) -> None:
+    store = built(model, tmp_path)
+    best = tune_store(model, store, dev, decoded=1)
+    assert Translator(model, store.path).retriever.settings == best.settings  # type: ignore[union-attr]
+    assert json.loads((store.path / "settings.json").read_text())["segments"] == len(dev)
+    # what was found for one system is not used for another, nor where settings are given
+    assert Translator(model, store, system="knn").retriever.settings.weight is None  # type: ignore[union-attr]
+    given = RetrievalSettings(system="fast", k=3)
+    assert Translator(model, store, retrieval=given).retriever.settings == given  # type: ignore[union-attr]
+
+
+def test_without_a_dev_set_segments_are_held_out(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = built(model, tmp_path)
+    monkeypatch.setattr(tuning, "HELD_OUT", 7)
+    used: list[Any] = []
+
+    def watched(*arguments: Any, removed: NDArray[np.bool_], **options: Any) -> list[Trial]:
+        used.append((arguments[2], removed))
+        return tune(*arguments, removed=removed, **options)
+
+    monkeypatch.setattr(tuning, "tune", watched)
+    tune_store(model, store, decoded=1)
+    ((segments, removed),) = used
+    assert len(segments) == 7
+    hidden = {store.segment(int(number)).source for number in store.where(np.flatnonzero(removed))[0]}
+    assert hidden >= {segment.source for segment in segments}
+    assert json.loads((store.path / "settings.json").read_text())["held_out"] is True
+
+
+def test_settings_of_a_store_go_when_it_is_replaced(model: Model, dev: list[Segment], tmp_path: Path) -> None:
+    store = built(model, tmp_path)
+    tune_store(model, store, dev, decoded=1)
+    corpus = parallel_text(tmp_path / "other.tsv", 30, seed=9)
+    replaced = Datastore.build(corpus, out=store.path, langs="de-en", model=model, replace=True)
+    assert replaced.tuned is None

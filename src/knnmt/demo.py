@@ -30,7 +30,7 @@ SYSTEMS = ("knn", "fast", "faster", "similar")
 DEV = 150  # segments of the memory on which settings are tuned, without using what the memory has of them
 DECODED = 2  # settings that translate them, and as many near the best
 PLACEHOLDER = re.compile(r"[%{<&]")
-CORRECTED = "fast"  # the system that is shown corrections
+CORRECTED = "similar"  # the system that is shown corrections
 CORRECTIONS = 20
 WARM_UP = 8  # strings that are translated before the clock runs
 

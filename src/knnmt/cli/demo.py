@@ -28,26 +28,27 @@ def demo(model: ModelOption = "mini-de-en", threads: ThreadsOption = None, as_js
     if as_json:
         typer.echo(json.dumps(_content(found), indent=2, ensure_ascii=False))
         return
-    base, fast = found.results["base"], found.results["fast"]
-    changed = [n for n, (a, b) in enumerate(zip(base.translations, fast.translations, strict=True)) if a != b]
-    examples = terminal.table("German", "reference", "base MT", "fast: with memory")
+    base, best = found.results["base"], found.results[text.CORRECTED]
+    changed = [n for n, (a, b) in enumerate(zip(base.translations, best.translations, strict=True)) if a != b]
+    examples = terminal.table("German", "reference", "base MT", "with memory")
     for number in [n for n in changed if 15 <= len(found.held_out[n].source) <= 60][:SHOWN]:
         segment = found.held_out[number]
-        examples.add_row(segment.source, segment.target, base.translations[number], fast.translations[number])
+        examples.add_row(segment.source, segment.target, base.translations[number], best.translations[number])
     terminal.show(examples)
     heads = ("BLEU", "no placeholders", "placeholders", "seconds", "k", "λ")
     scores = terminal.table("system", *heads, numbers=heads)
     for name, result in found.results.items():
         s = result.settings
         most = "≤ " if s is not None and s.adapt == "distance" else ""
-        tuned = [str(s.k), f"{most}{s.most_weight:.2f}"] if s is not None else []
+        tuned = [str(s.k or "all"), f"{most}{s.most_weight:.2f}"] if s is not None else []
         bleus = (f"{score.value:.1f}" for score in (result.bleu, result.plain, result.marked))
         scores.add_row(name, *bleus, f"{result.seconds:.1f}", *tuned)
     terminal.show(scores)
     typer.echo(
         f"{len(found.held_out)} strings of {', '.join(text.PACKAGES)} with a memory of {len(catalogs.memory):,} others "
         f"(built in {found.build_seconds:.0f} s, tuned on {text.DEV} of these in {found.tune_seconds:.0f} s).\n"
-        f"fast translates {len(changed)} of them otherwise than base MT; shown are the first of medium length.\n"
+        f"With memory ({text.CORRECTED}), {len(changed)} of them come out otherwise than by base MT; shown are the "
+        "first of medium length.\n"
         f"BLEU: {base.bleu.signature}"
     )
     if found.corrections:
@@ -56,7 +57,7 @@ def demo(model: ModelOption = "mini-de-en", threads: ThreadsOption = None, as_js
 
 def _show_corrections(corrections: "list[Correction]") -> None:
     """What happens when a user corrects a string."""
-    table = terminal.table("German", "fast: with memory", "corrected by hand", "next translation")
+    table = terminal.table("German", "with memory", "corrected by hand", "next translation")
     for one in [one for one in corrections if 15 <= len(one.segment.source) <= 60][:TAUGHT]:
         table.add_row(one.segment.source, one.before, one.segment.target, one.after)
     terminal.show(table)
