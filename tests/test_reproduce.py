@@ -143,7 +143,7 @@ def test_everything_is_made_and_told(done: tuple[Path, Results], data: Path, wri
         assert [(s.metric, s.value, s.signature, s.p.get("base")) for s in one.metrics] == [
             (s.metric, s.value, s.signature, s.p) for s in scores[name]
         ]
-        assert list(one.metrics[0].p) == {"base": ["knn"], "knn": ["base"]}.get(name, ["base", "knn"])
+        assert list(one.metrics[0].p) == [other for other in ("base", "knn", "faster") if other != name]
         if settings is not None and one.tuned is not None:
             assert settings.system == one.system == name.removesuffix("-constant")
             assert one.tuned.settings == settings.model_dump(mode="json", by_alias=True)
@@ -324,6 +324,9 @@ def test_missing_texts_are_refused_before_any_work(data: Path, written: Path, tm
         ('"knn", "faster", ', '"base", "faster", ', ["systems.0", "base is always there"]),
         ('"knn", "faster", ', '"faster", "faster", ', ["the system 'faster' is named twice"]),
         ('systems = ["faster"]', 'systems = ["fast"]', ["the domain two asks for 'fast'"]),
+        ('name = "two"', 'name = "two"\nbuild = { cluster_size = 0 }', ["domains.1.build", "cluster_size", "greater"]),
+        ('name = "two"', 'name = "two"\nbuild = { seed = 2 }', ["build.seed", "at the top"]),
+        ('name = "two"', 'name = "two"\nbuild = { systems = ["knn"] }', ["store of two", "without what faster needs"]),
         ('name = "two"', 'name = "../two"', ["domains.1.name", "pattern"]),
         ('name = "two"', 'name = "one"', ["the domain 'one' is named twice"]),
         ('"de-en"', '"german"', ["languages", "no language pair"]),
@@ -340,6 +343,13 @@ def test_a_wrong_config_is_refused_by_name(written: Path, tmp_path: Path, old: s
         Config.load(path)
     for word in (str(path), *words):
         assert word in str(caught.value)
+
+
+def test_a_domain_can_be_built_in_another_way(written: Path) -> None:
+    one, two = Config.load(written).domains
+    config = changed(written, domains=[one.model_dump(), two.model_dump() | {"build": {"prototype_size": 3}}])
+    assert [config.building(domain).prototype_size for domain in config.domains] == [16, 3]
+    assert {config.building(domain).cluster_size for domain in config.domains} == {16}  # all else is as for the others
 
 
 def test_committed_configs_are_sound() -> None:

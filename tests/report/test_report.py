@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from knnmt.errors import DataError, MissingExtraError, UsageError
-from knnmt.report import Bench, report, tables, theme
+from knnmt.report import Bench, curves, report, tables, theme
 from knnmt.report.plots import ORDER, look
+from knnmt.reproduce import Results
 
 from .examples import FIGURES, SLOPES, growth, results, speed
 
@@ -48,7 +49,7 @@ def test_every_figure_is_told(made: Path) -> None:
         assert "11.3 (+3.1)*†" in text  # other than base MT and other than kNN-MT
         assert "8.4 (+2.6)†" in text  # not surely other than base MT
         assert "Stands in for Medical." in text
-    assert tables.quality(results())[1] == ["base", "5.8", "11.3", "17.6", "8.1", "10.7"]
+    assert tables.quality(results())[1] == ["base", "5.8", "11.3", "17.6", "8.1", "10.7", ""]
     assert tables.differences(results().domains[0])[0][1:3] == ["BLEU: base", "chrF2: base"]
 
 
@@ -91,6 +92,36 @@ def test_what_is_not_there_is_not_drawn(tmp_path: Path) -> None:
     assert "mean" not in tables.quality(results(1))[0]
 
 
+def test_gains_are_told_as_shares_of_the_exact_search() -> None:
+    heads, *rows = tables.quality(results())
+    kept = {name: cells[-1] for name, *cells in rows}
+    assert heads[-1] == "gain kept"
+    gain = {name: sum(found[name][0] - found["base"][0] for found in FIGURES.values()) for name in ("knn", "proto")}
+    assert kept["knn"] == "100%"
+    assert kept["proto"] == f"{gain['proto'] / gain['knn']:.0%}"
+    assert "gain kept" not in tables.quality(results(1))[0]
+
+
+def test_variants_of_a_domain_make_curves(tmp_path: Path) -> None:
+    usual = results(2)
+    domains = []
+    for m in (4, 64):
+        content = usual.domains[0].model_dump()
+        content["name"] = f"koran-m{m}"
+        content["systems"] = {name: content["systems"][name] for name in ("base", "proto")}
+        content["systems"]["proto"]["bytes"] *= 16 // m if m < 16 else 1
+        domains.append(content)
+    asked = [{"name": f"koran-m{m}", "variant_of": "koran", "build": {"prototype_size": m}} for m in (4, 64)]
+    other = Results.model_validate(usual.model_dump() | {"domains": domains, "config": {"domains": asked}})
+    assert [point.m for point in curves.found([usual, other])["Koran"] if point.name == "proto"] == [16, 4, 64]
+    assert list(curves.found([usual, other])) == ["Koran"]  # IT has no variants
+    report([usual, other], [], tmp_path)
+    assert {"quality-m", "quality-built-size", "quality-speed"} <= {path.stem for path in tmp_path.glob("*.svg")}
+    assert not (tmp_path / "quality-speed-2.svg").exists()  # a picture of its own would show variants side by side
+    text = (tmp_path / "quality-m.svg").read_text(encoding="utf-8")
+    assert [m for m in (4, 16, 64) if f">{m}<" in text] == [4, 16, 64]
+
+
 def test_two_experiments_of_one_title(tmp_path: Path) -> None:
     report([results(1), results(2)], [], tmp_path)
     assert (tmp_path / "quality-speed-2.svg").exists()
@@ -120,6 +151,15 @@ def _contrast(one: str, other: str) -> float:
 
     low, high = sorted((light(one), light(other)))
     return (high + 0.05) / (low + 0.05)
+
+
+def test_systems_with_settings_of_their_own_are_no_sweep() -> None:
+    rows = [dict(row) for row in speed("k", [16]).speed]
+    for row in rows:
+        row["c"] = {"fast": 64, "proto": 16}.get(row["system"])
+    bench = Bench("once", rows, [], {})
+    assert bench.axes == []
+    assert [row["system"] for row in bench.usual()] == ["base", *SLOPES]
 
 
 def test_what_bench_wrote_is_read(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """What was measured, for people: one page that needs no network, plots in SVG and PNG, tables in Markdown.
 
-bench.py rows of `knnmt bench` · tables.py rows of text · theme.py colours for light and dark · plots.py the pictures ·
-page.py the page. Only drawing needs matplotlib, the extra `plot`.
+bench.py rows of `knnmt bench` · tables.py rows of text · theme.py colours for light and dark · plots.py and curves.py
+the pictures · page.py the page. Only drawing needs matplotlib, the extra `plot`.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,13 @@ __all__ = ["Bench", "report"]
 
 def report(results: Sequence[Results], benches: Sequence[Bench], out: Path) -> Path:
     """Write report.html, tables.md and every plot that there are figures for into a folder; gives the page's path."""
-    from knnmt.report import page, plots, tables, theme
+    from knnmt.report import curves, page, plots, tables, theme
 
     theme.require()
     out.mkdir(parents=True, exist_ok=True)
-    drawn = [*(plot for one in results for plot in plots.of_results(one)), *plots.of_benches(benches)]
+    whole = [one for one in results if not curves.only_variants(one)] or list(results)
+    drawn = [plot for one in whole for plot in plots.of_results(one)]
+    drawn += [*curves.of_variants(results), *plots.of_benches(benches)]
     names = [plot.name for plot in drawn]
     figures = {}
     for number, plot in enumerate(drawn):

@@ -45,25 +45,43 @@ class Bench:
     @property
     def axes(self) -> list[str]:
         """What was swept: each thing that a system was timed at several values of."""
-        return [axis for axis in AXES if len({row[axis] for row in self.along(axis) if row["ratio"] is not None}) > 1]
+        return [axis for axis in AXES if any(len(values) > 1 for values in self._values(axis).values())]
+
+    def _values(self, axis: str) -> dict[str, set[Any]]:
+        """By system."""
+        found: dict[str, set[Any]] = {}
+        for row in self.along(axis):
+            if row["ratio"] is not None:
+                found.setdefault(row["system"], set()).add(row[axis])
+        return found
 
     def along(self, axis: str) -> list[dict[str, Any]]:
-        """The rows along an axis: those that are at the usual value of everything else."""
-        usual = {other: _usual(row.get(other) for row in self.speed) for other in AXES if other != axis}
+        """The rows along an axis: those that are at their system's usual value of everything else."""
+        usual = self._usual_values()
         return [
             row
             for row in self.speed
-            if row.get(axis) is not None and all(row.get(other) in (None, usual[other]) for other in usual)
+            if row.get(axis) is not None
+            and all(row.get(other) in (None, usual[row["system"], other]) for other in AXES if other != axis)
         ]
 
     def usual(self) -> list[dict[str, Any]]:
         """The rows at the usual value of everything, one a system."""
-        usual = {axis: _usual(row.get(axis) for row in self.speed) for axis in AXES}
+        usual = self._usual_values()
         first: dict[str, dict[str, Any]] = {}
         for row in self.speed:
-            if all(row.get(axis) in (None, usual[axis]) for axis in AXES):
+            if all(row.get(axis) in (None, usual[row["system"], axis]) for axis in AXES):
                 first.setdefault(row["system"], row)
         return list(first.values())
+
+    def _usual_values(self) -> dict[tuple[str, str], Any]:
+        """By system and axis: systems need not have the same."""
+        systems = {row["system"] for row in self.speed}
+        return {
+            (system, axis): _usual(row.get(axis) for row in self.speed if row["system"] == system)
+            for system in systems
+            for axis in AXES
+        }
 
 
 def _usual(values: Iterable[Any]) -> Any:

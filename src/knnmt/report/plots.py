@@ -147,7 +147,7 @@ def _size_panel(axes: "Axes", domain: DomainResults, theme: Theme) -> None:
         if one.bytes:
             style = look(one.system, name, theme) | {"linestyle": "none"}
             axes.plot(one.bytes / MEGABYTE, _bleu(domain, name).value, label=name, **style)
-    _log_axis(axes, [one.bytes / MEGABYTE for one in domain.systems.values() if one.bytes])
+    log_axis(axes, [one.bytes / MEGABYTE for one in domain.systems.values() if one.bytes])
 
 
 def _bleu(domain: DomainResults, name: str) -> Any:
@@ -201,14 +201,14 @@ def _sweep(bench: Bench, axis: str, theme: Theme) -> "Figure":
     axes.axhline(1.0, color=look(BASE, BASE, theme)["color"], linestyle="--", linewidth=1.4, label=BASE)
     values = sorted({float(row[axis]) for row in rows})
     if axis == "entries":
-        _log_axis(axes, values)
+        log_axis(axes, values)
     else:
         axes.set_xscale("log", base=2)
         axes.set_xticks(values, [f"{value:,.0f}" for value in values])
         axes.minorticks_off()
     most = max(row["ratio"]["high"] for row in rows)
     if most > 8:  # a system that takes many times as long would flatten the others
-        _log_axis(axes, [0.9, most], "y")
+        log_axis(axes, [0.9, most], "y")
     else:
         axes.set_ylim(bottom=0, top=1.08 * max(most, 1.1))
     axes.set_xlabel(AXES[axis])
@@ -229,8 +229,8 @@ def _growth(bench: Bench, theme: Theme) -> "Figure":
             mine = sorted((row for row in bench.growth if row["system"] == system), key=lambda row: int(row["tokens"]))
             points = [row["tokens"] for row in mine], [factor * row[key] for row in mine]
             axes.plot(*points, label=system, **look(system, system, theme))
-        _log_axis(axes, [row["tokens"] for row in bench.growth])
-        _log_axis(axes, [factor * row[key] for row in bench.growth], "y")
+        log_axis(axes, [row["tokens"] for row in bench.growth])
+        log_axis(axes, [factor * row[key] for row in bench.growth], "y")
         axes.set_xlabel("source tokens in the store")
         axes.set_ylabel(label)
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=6, handletextpad=0.5)
@@ -246,7 +246,7 @@ def _stages(bench: Bench) -> Stacks:
     }
 
 
-def _log_axis(axes: "Axes", values: Sequence[float], which: str = "x") -> None:
+def log_axis(axes: "Axes", values: Sequence[float], which: str = "x") -> None:
     """A logarithmic axis with round numbers, at least a few of them, and room at the ends."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 

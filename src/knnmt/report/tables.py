@@ -13,6 +13,8 @@ from knnmt.tune import SIZES
 Rows = list[list[str]]  # the first are the heads, the first column is names
 ALPHA = 0.05
 LOWER = ("TER",)  # metrics of which less is better
+YARDSTICK = "knn"  # the system whose gain over base MT is the whole of it
+MARKS = {BASE: "*", YARDSTICK: "†", "faster": "‡"}  # of what differs from a system
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,9 @@ def names(results: Results) -> list[str]:
 def quality(results: Results) -> Rows:
     """BLEU by system and domain, as the paper's Table 3: the gain over base MT, and what stands out."""
     several = len(results.domains) > 1
-    rows: Rows = [["system", *(domain.title for domain in results.domains), *(["mean"] if several else [])]]
+    kept = _kept(results) if several else {}
+    heads = [*(domain.title for domain in results.domains), *(["mean"] if several else [])]
+    rows: Rows = [["system", *heads, *(["gain kept"] if kept else [])]]
     for name in names(results):
         cells, pairs = [], []
         for domain in results.domains:
@@ -87,8 +91,20 @@ def quality(results: Results) -> Rows:
             whole = len(pairs) == len(results.domains)
             mine, theirs = (fmean(values) for values in zip(*pairs, strict=True)) if whole else (0.0, 0.0)
             cells.append(_gain(mine, theirs, name) if whole else "–")
+        if kept:
+            cells.append(f"{kept[name]:.0%}" if name in kept else "–" if name != BASE else "")
         rows.append([name, *cells])
     return rows
+
+
+def _kept(results: Results) -> dict[str, float]:
+    """The mean gain over base MT as a share of kNN-MT's, of the systems that are in all domains."""
+    gains = {
+        name: fmean(d.systems[name].value("BLEU") - d.systems[BASE].value("BLEU") for d in results.domains)
+        for name in names(results)
+        if name != BASE and all(name in domain.systems for domain in results.domains)
+    }
+    return {name: gain / gains[YARDSTICK] for name, gain in gains.items()} if gains.get(YARDSTICK, 0.0) > 0 else {}
 
 
 def _gain(value: float, base: float, name: str) -> str:
@@ -96,23 +112,19 @@ def _gain(value: float, base: float, name: str) -> str:
 
 
 def _marks(found: Metric) -> str:
-    """* where it differs from base MT, † where from kNN-MT."""
-    return "".join(
-        mark for against, mark in _compared(found) if found.p.get(against) is not None and found.p[against] < ALPHA
-    )
-
-
-def _compared(found: Metric) -> list[tuple[str, str]]:
-    return [(against, "*" if against == BASE else "†") for against in found.p]
+    """A mark for each system that it differs from."""
+    return "".join(mark for against, mark in MARKS.items() if found.p.get(against, 1.0) < ALPHA)
 
 
 def _signature(results: Results) -> str:
     metric = _metric(results.domains[0].systems[BASE], "BLEU")
-    against = next(
-        (key for one in results.domains[0].systems.values() for key in one.metrics[0].p if key != BASE), None
+    compared = {key for d in results.domains for one in d.systems.values() for key in one.metrics[0].p}
+    others = "".join(f"; {mark} from {name}" for name, mark in MARKS.items() if name != BASE and name in compared)
+    kept = f" Gain kept: the mean gain, of {YARDSTICK}'s." if len(results.domains) > 1 and _kept(results) else ""
+    return (
+        f"Marked * differs from base MT{others}, p < {ALPHA}, paired bootstrap.{kept} "
+        f"{metric.metric}: `{metric.signature}`"
     )
-    other = f"; † from {against}" if against is not None else ""
-    return f"Marked * differs from base MT{other}, p < {ALPHA}, paired bootstrap. {metric.metric}: `{metric.signature}`"
 
 
 def _of_domain(domain: DomainResults) -> Iterator[Table]:

@@ -56,12 +56,24 @@ class Domain(_Table):
         default=None, description="links of train, made before: then it is not cleaned, and numba is not needed"
     )
     systems: tuple[str, ...] | None = Field(default=None, description="only these of the systems; default: all")
+    build: dict[str, Any] = Field(default={}, description="settings of [build] that are others here")
+    variant_of: str | None = Field(default=None, description="the domain that this differs from by its build alone")
     note: str = Field(default="", description="what a reader of its figures should know")
 
     @field_validator("train", mode="before")
     @classmethod
     def _several(cls, given: Any) -> Any:
         return (given,) if isinstance(given, str) else given
+
+    @field_validator("build")
+    @classmethod
+    def _settings(cls, given: dict[str, Any]) -> dict[str, Any]:
+        try:
+            BuildSettings.model_validate(given)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        return given
 
     @property
     def label(self) -> str:
@@ -137,12 +149,21 @@ class Config(_Table):
         for domain in self.domains:
             if strange := set(domain.systems or ()) - known:
                 raise ValueError(f"the domain {domain.name} asks for {min(strange)!r}, which is not among the systems")
-        served = set(self.build.systems or SYSTEMS)
-        if lacking := next((run for run in self.systems if run.system not in served), None):
-            raise ValueError(f"the stores are built without what {lacking.system} needs: name it in build.systems too")
-        if "seed" in self.build.model_fields_set:
+        if any("seed" in given for given in (self.build.model_fields_set, *(domain.build for domain in self.domains))):
             raise ValueError("build.seed: there is one seed, at the top")
+        for domain in self.domains:
+            served = set(self.building(domain).systems or SYSTEMS)
+            if lacking := next((run for run in self.runs(domain) if run.system not in served), None):
+                raise ValueError(
+                    f"the store of {domain.name} is built without what {lacking.system} needs: name it in "
+                    f"build.systems too"
+                )
         return self
+
+    def building(self, domain: Domain) -> BuildSettings:
+        """How the store of a domain is built."""
+        given = self.build.model_dump(exclude_unset=True) | domain.build | {"seed": self.seed}
+        return BuildSettings.model_validate(given)
 
     def runs(self, domain: Domain) -> list[Run]:
         """The systems of a domain, without base."""

@@ -44,7 +44,7 @@ from knnmt.tune import tune
 
 _log = logging.getLogger(__name__)
 
-COMPARED = "knn"  # the system that the others are compared with, besides base MT
+COMPARED = "knn", "faster"  # the systems that the others are compared with, besides base MT
 Progress = Callable[[str, int, int | None], None]
 """Called with a step's name, the work done since the last call, and the whole of it where that is known."""
 Record = TypeVar("Record", bound=BaseModel)
@@ -133,7 +133,8 @@ def _domain(job: _Job) -> DomainResults:
     for run in runs:
         settings, tuned[run.name] = _tune(job, built, store, run, seen.dev)
         translated[run.name], texts[run.name] = _translate(job, built, run.name, store, settings)
-    scored = _score(job, texts, seen.test, [run.name for run in runs if run.system == COMPARED][:1])
+    compared = [name for name in (next((r.name for r in runs if r.system == one), None) for one in COMPARED) if name]
+    scored = _score(job, texts, seen.test, compared)
     bytes_of = {run.name: served(store.part, SYSTEMS[run.system].arrays) for run in runs} | {BASE: 0}
     system_of = {run.name: run.system for run in runs} | {BASE: BASE}
     sides = {"dev": (job.dev, seen.dev), "test": (job.test, seen.test)}
@@ -163,7 +164,7 @@ def _build(job: _Job) -> tuple[Built, Datastore]:
     """The store of the domain's train texts."""
     model, place, path = job.model, job.folder / "store", job.folder / "build.json"
     train, links = _files(job.config, job.domain, job.data)
-    settings = job.config.build.model_copy(update={"seed": job.config.seed})
+    settings = job.config.building(job.domain)
     files = [file for one in train for file in files_of(one, Languages.parse(job.config.languages))]
     digest = _digest(
         model.fingerprint, model.tokenizer.fingerprint, model.device.type, str(model.transformer.dtype),
@@ -260,7 +261,7 @@ def _translate(
 
 
 def _score(job: _Job, texts: dict[str, list[str]], seen: Overlaps, compared: list[str]) -> Scored:
-    """BLEU, chrF2 and TER, against base MT and against kNN-MT."""
+    """BLEU, chrF2 and TER, against base MT and against other systems."""
     references, resamples = [segment.target for segment in job.test], job.config.resamples
     known = {*seen.exact, *seen.near}
     path, digest = job.folder / "scores.json", _digest(texts, references, sorted(known), compared, resamples)

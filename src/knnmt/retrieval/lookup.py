@@ -282,10 +282,13 @@ class Small:
 
     def keep(self, rows: Tensor) -> None:
         """Only these sentences are still searched."""
-        for place, sentence in enumerate(rows.tolist()):  # to the front, in the same memory
-            if place != sentence:
-                self.rows[place] = self.rows[sentence]
-        self.rows = self.rows[: len(rows)]
+        if self.rows.device.type != "cpu":
+            self.rows = self.rows[rows]
+        else:
+            for place, sentence in enumerate(rows.tolist()):  # to the front, in the same memory
+                if place != sentence:
+                    self.rows[place] = self.rows[sentence]
+            self.rows = self.rows[: len(rows)]
         self.entries, self.tokens = self.entries[rows], self.tokens[rows]
         self.slots, self.distinct, self.columns = self.slots[rows], self.distinct[rows], None
 
