@@ -25,12 +25,13 @@ from knnmt.hf import Retrieval, Wrapped, wrap
 from knnmt.model.checkpoint import Model, embedded_path, load
 from knnmt.model.represent import padded, represent
 from knnmt.model.transformer import KeyKind
+from knnmt.retrieval import select
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.systems import SYSTEMS, Retriever
 
 from .conftest import tiny_model, tiny_tokenizer
 from .datastore.examples import ENGLISH, parallel_text
-from .oracle import prototypes, systems
+from .oracle import prototypes, similar, systems
 
 FAMILIES = ["marian", "fsmt", "m2m_100", "nllb", "bart", "mbart"]
 TEXTS = [
@@ -217,6 +218,11 @@ class Oracle:
         sentence = source, made.encoder_last_hidden_state[0].numpy()
         if self.chosen.system == "knn":
             found = systems.knn(self.arrays, state, self.settings)
+        elif self.chosen.system == "similar":
+            limits = similar.Limits(
+                self.chosen.segments, select.BEST, select.OFFERED, select.COMMON, select.ALIKE
+            )  # fmt: skip
+            found = similar.similar(self.arrays, *sentence, state, self.settings, limits)
         else:
             home = prototypes if self.chosen.system == "proto" else systems
             system = getattr(home, self.chosen.system.replace("-", "_"))
