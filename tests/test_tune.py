@@ -15,7 +15,7 @@ from knnmt import tune as tuning
 from knnmt.corpus import Languages, Segment, read
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DataError, UsageError
-from knnmt.evaluate import bleu
+from knnmt.evaluate import Score, bleu
 from knnmt.model.checkpoint import Model, load
 from knnmt.model.represent import padded
 from knnmt.retrieval.settings import RetrievalSettings
@@ -117,6 +117,18 @@ def test_only_the_kind_of_weight_that_is_asked_for_is_tried(
 ) -> None:
     trials = tune(model, store, dev, "fast", adapt=(adapt,), decoded=2, translate=GREEDY)
     assert {trial.settings.adapt for trial in trials if trial.settings.weight} == {adapt}
+
+
+def test_where_base_is_better_less_is_tried(
+    model: Model, store: Datastore, dev: list[Segment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = iter([50.0, 20.0, 30.0, 40.0, 60.0])  # base MT, two by likelihood, two that leave more to the model
+    monkeypatch.setattr(tuning, "bleu", lambda texts, references: Score("BLEU", next(scores), ""))
+    trials = {trial.bleu: trial.settings for trial in tune(model, store, dev, "fast", adapt=("distance",), decoded=2)}
+    assert list(trials) == [60.0, 50.0, 40.0, 30.0, 20.0]
+    assert trials[50.0].weight == 0
+    assert [trials[30.0].reach_of(1.0) / trials[score].reach_of(1.0) for score in (40.0, 60.0)] == [2.0, 4.0]
+    assert trials[60.0] == trials[30.0].model_copy(update={"reach": trials[60.0].reach})
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

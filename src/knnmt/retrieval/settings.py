@@ -10,7 +10,10 @@ from knnmt.errors import DataError, UsageError
 
 WEIGHT = 0.9  # λ where none is given
 # one cluster's entries, in the order of their distance to its centre, deserve less trust than the nearest of all
-WEIGHTS = {"faster": 0.5, "faster-exact": 0.7}
+WEIGHTS = {"faster": 0.5, "faster-exact": 0.7, "similar": 0.8}
+TEMPERATURE, REACH = 1 / 40, 1 / 2  # T and τ where none is given, of the median distance between random keys
+# a small store has little that is near: what is farther than this made translations worse than base MT's
+TEMPERATURES, REACHES = {"similar": 1 / 20}, {"similar": 1 / 4}
 SEEN = 64  # c where none is given
 SEEN_BY = {"similar": 12}
 
@@ -88,8 +91,8 @@ class RetrievalSettings(BaseModel):
 
     def temperature_of(self, scale: float) -> float:
         """T, given the median distance between random keys."""
-        return self.temperature or scale / 40
+        return self.temperature or scale * TEMPERATURES.get(self.system, TEMPERATURE)
 
     def reach_of(self, scale: float) -> float:
         """τ, given the median distance between random keys."""
-        return self.reach or scale / 2
+        return self.reach or scale * REACHES.get(self.system, REACH)
