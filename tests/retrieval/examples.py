@@ -61,6 +61,8 @@ class Case:
         """Draw all of it; on the oracle's grid, so that ties are common and exact."""
         rng = np.random.default_rng(seed)
         segments = datastore.random_segments(rng, count=count, width=width)
+        while not any(segment.links for segment in segments):  # no store is built of such
+            segments = datastore.random_segments(rng, count=count, width=width)
         assign = datastore.random_clusters(rng, segments)
         arrays = datastore.build(segments, assign, VOCABULARY, K_MAX, metric=metric)
         sentences = [datastore.random_sentence(rng, width=width) for _ in range(batch)]
