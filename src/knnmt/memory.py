@@ -66,6 +66,11 @@ def resident() -> tuple[int, int] | None:
 def give_back() -> None:
     """Return what was freed, so that the next look does not count it as used nor the next peak get it for nothing."""
     gc.collect()
+    trim()
+
+
+def trim() -> None:
+    """Return to the system what the allocators keep of freed memory."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)  # of glibc
     if torch.cuda.is_available():

@@ -26,7 +26,7 @@ from knnmt.corpus.files import require_readable
 from knnmt.datastore import arrays, format, similar, stages
 from knnmt.datastore.settings import BuildSettings
 from knnmt.errors import StoreError, UsageError
-from knnmt.memory import give_back
+from knnmt.memory import trim
 from knnmt.model.represent import StateModel
 from knnmt.retrieval.systems import SYSTEMS, require_system
 
@@ -110,7 +110,7 @@ def run_stages(job: stages.Job, plan: str, work: Path) -> tuple[BuildReport, for
             synced |= made
             format.write_whole(work / f"{name}.done", b"")
             report.seconds[name] = time.perf_counter() - began
-            give_back()  # the largest stage decides what a build takes, not all of them together
+            trim()  # the largest stage decides what a build takes, not all of them together
     manifest = format.Manifest.model_validate_json((work / "manifest").read_bytes())
     report.kept, report.dropped, report.size = manifest.kept, manifest.dropped, manifest.size
     report.left_out = json.loads((work / "sizes").read_bytes())["left_out"]

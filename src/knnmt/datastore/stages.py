@@ -22,7 +22,7 @@ from knnmt.datastore import arrays, cluster, format, quantize
 from knnmt.datastore.settings import BuildSettings
 from knnmt.datastore.workers import parallel
 from knnmt.errors import DataError
-from knnmt.memory import give_back
+from knnmt.memory import trim
 from knnmt.model.represent import StateModel, represent
 
 TOGETHER = 1000  # segments that are tokenized together
@@ -237,7 +237,7 @@ def represent_tokens(job: Job) -> None:
         with journal.open("a") as file:
             file.writelines(f"{first}\n" for first in fresh)
         fresh.clear()
-        give_back()  # batches of all sizes leave holes, and more of them the longer this goes on
+        trim()  # batches of all sizes leave holes, and more of them the longer this goes on
 
     workers = job.workers if job.model.device.type == "cpu" else 1
     noted = time.monotonic()
