@@ -197,7 +197,7 @@ class Oracle:
         scale = case.store.manifest.scale
         self.settings = systems.Settings(
             k=chosen.k, c=chosen.seen, temperature=chosen.temperature_of(scale), lam=chosen.most_weight,
-            lam_max=chosen.most_weight, tau=scale / 2 if chosen.adapt == "distance" else None,
+            lam_max=chosen.most_weight, tau=chosen.reach_of(scale) if chosen.adapt == "distance" else None,
         )  # fmt: skip
 
     @torch.no_grad()
