@@ -18,7 +18,7 @@ from pathlib import Path
 from knnmt.corpus import Languages, files_of
 from knnmt.datastore.format import work_folder
 
-STAGES = ("read", "align", "represent", "cluster", "prototypes", "keys", "index", "seal")
+STAGES = ("read", "align", "represent", "cluster", "prototypes", "similar", "keys", "index", "seal")
 INTERVAL = 0.05  # seconds between looks
 BUILD = "import sys; from knnmt.cli import main; sys.exit(main())"
 

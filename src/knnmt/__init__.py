@@ -5,6 +5,7 @@
 >>> Translator("mini-de-en", store).translate(["Guten Morgen!"])[0].text
 """
 
+import os
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,10 @@ _HOMES = {
     "Translation": "translate",
     "Translator": "translate",
 }
+
+# oneDNN, which multiplies for torch on a CPU, keeps what it compiled for each of the last 1,024 shapes, about 300 KB
+# each: texts of all lengths fill that with what is never used again. It reads this when it is first used.
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
 
 try:
     __version__ = version("knnmt")

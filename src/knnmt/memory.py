@@ -13,6 +13,8 @@ import torch
 
 STATM = Path("/proc/self/statm")  # pages: all, resident, resident from files, …
 INTERVAL = 0.002  # seconds between looks
+M_MMAP_THRESHOLD = -3  # of glibc's malloc.h
+LARGE = 8 << 20  # bytes: smaller blocks are asked for too often to get them from the system each time
 
 
 @dataclass
@@ -67,6 +69,13 @@ def give_back() -> None:
     """Return what was freed, so that the next look does not count it as used nor the next peak get it for nothing."""
     gc.collect()
     trim()
+
+
+def hold_little() -> None:
+    """From now on, return large blocks to the system when they are freed: glibc would keep ever larger ones, in holes
+    that nothing fits into."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE)
 
 
 def trim() -> None:

@@ -1,9 +1,9 @@
 """From parallel text to a datastore, in stages that leave what they made in a work folder.
 
-read ▶ align ▶ represent ▶ cluster ▶ prototypes ▶ keys ▶ index ▶ seal ▶ publish. A build that was stopped at any point
-is taken up by the same command where it was. The result depends on the plan alone (texts, model, settings), not on
-interruptions nor on the number of workers: shards have fixed bounds, types have fixed seeds, and each worker computes
-with one thread.
+read ▶ align ▶ represent ▶ cluster ▶ prototypes ▶ similar ▶ keys ▶ index ▶ seal ▶ publish. A build that was stopped at
+any point is taken up by the same command where it was. The result depends on the plan alone (texts, model, settings),
+not on interruptions nor on the number of workers: shards have fixed bounds, types have fixed seeds, and each worker
+computes with one thread.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from knnmt.corpus.files import require_readable
 from knnmt.datastore import arrays, format, similar, stages
 from knnmt.datastore.settings import BuildSettings
 from knnmt.errors import StoreError, UsageError
-from knnmt.memory import trim
+from knnmt.memory import hold_little, trim
 from knnmt.model.represent import StateModel
 from knnmt.retrieval.systems import SYSTEMS, require_system
 
@@ -99,6 +99,7 @@ def build(
 
 def run_stages(job: stages.Job, plan: str, work: Path) -> tuple[BuildReport, format.Manifest]:
     """Do what is left of a job; its part is then sealed, and described by the manifest that comes with the report."""
+    hold_little()
     report, synced = BuildReport(), set[Path]()
     for name, stage in _stages(job, plan, work).items():
         began = time.perf_counter()

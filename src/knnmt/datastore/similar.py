@@ -20,6 +20,7 @@ from knnmt.errors import UsageError
 Float32 = NDArray[np.float32]
 
 SAMPLE = 1 << 16  # keys that the components are found from
+COMPARED = 1 << 12  # of them at a time; and those whose distances are to be kept
 ROWS = 1 << 14  # keys that are projected at a time
 K1, B = 1.2, 0.75  # of BM25: how soon more of the same word says no more, and how much long segments are held back
 SHARE = 512  # of a point of BM25: shares are whole numbers, whose sum is the same in any order
@@ -74,16 +75,18 @@ def principal(states: NDArray[Any], size: int, seed: int = 0) -> Float32:
     if size >= width:
         return np.eye(width, dtype=np.float32)
     rng = np.random.default_rng(seed)
-    rows = np.sort(rng.choice(count, min(count, SAMPLE), replace=False, shuffle=False))
-    sample = states[rows].astype(np.float64)
-    sample -= sample.mean(axis=0)
-    _, vectors = np.linalg.eigh(sample.T @ sample)
+    rows = rng.choice(count, min(count, SAMPLE), replace=False)
+    total, products = np.zeros(width), np.zeros((width, width))
+    for some in np.split(np.sort(rows), range(COMPARED, rows.size, COMPARED)):
+        sample = states[some].astype(np.float64)
+        total += sample.sum(axis=0)
+        products += sample.T @ sample
+    _, vectors = np.linalg.eigh(products - np.outer(total, total) / rows.size)
     vectors = vectors[:, ::-1][:, :size]
     # which of the two directions a vector points in is left open: towards its largest number
     vectors = vectors * np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(size)])
-    others = sample[rng.permutation(len(sample))]
-    kept = np.median(np.square((sample - others) @ vectors).sum(axis=1))
-    whole = np.median(np.square(sample - others).sum(axis=1))
+    apart = np.diff(states[rows[:COMPARED]].astype(np.float64), axis=0)
+    kept, whole = (np.median(np.square(each).sum(axis=1)) if len(each) else 0.0 for each in (apart @ vectors, apart))
     matrix: Float32 = (vectors * np.sqrt(whole / kept if kept > 0 else 1.0)).astype(np.float32)
     return matrix
 
