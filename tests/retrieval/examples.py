@@ -58,7 +58,8 @@ class Case:
     def drawn(
         cls, seed: int, metric: Metric = "squared", batch: int = 3, beams: int = 2, width: int = 2, count: int = 5
     ) -> Self:
-        """Draw all of it; on the oracle's grid, so that ties are common and exact."""
+        """Draw all of it; on the oracle's grid, so that ties are common and exact. With `cosine` they would be ties but
+        for rounding: there, what is looked up stands a little off the grid."""
         rng = np.random.default_rng(seed)
         segments = datastore.random_segments(rng, count=count, width=width)
         while not any(segment.links for segment in segments):  # no store is built of such
@@ -68,7 +69,10 @@ class Case:
         sentences = [datastore.random_sentence(rng, width=width) for _ in range(batch)]
         states = np.stack([datastore.random_states(rng, beams, width) for _ in range(batch)])
         p_mt = rng.dirichlet(np.ones(VOCABULARY), (batch, beams))
-        return cls(arrays, metric, [list(ids) for ids, _ in sentences], [s for _, s in sentences], states, p_mt)
+        source = [vectors for _, vectors in sentences]
+        if metric == "cosine":
+            states, *source = (np.float32(some + rng.normal(0.0, 0.01, some.shape)) for some in (states, *source))
+        return cls(arrays, metric, [list(ids) for ids, _ in sentences], source, states, p_mt)
 
     def saying(self, ids: Sequence[Sequence[int]], source: Sequence[Any]) -> Self:
         """The same store, asked about other sentences."""

@@ -233,16 +233,7 @@ class Small:
         tokens, order = tokens.masked_fill_(missing, torch.iinfo(torch.int64).max).sort(dim=1, stable=True)
         self.entries, missing = selection.entries.gather(1, order), missing.gather(1, order)
         self.keys = tensors.small("target")
-        self.rows = tensors.buffers.lend(self, (*tokens.shape, self.keys.width + 2))
-        for entries, row in zip(
-            self.entries.clamp_min(0), self.rows, strict=True
-        ):  # what is read at a time stays small
-            numbers = self.keys.numbers(entries).float()
-            row[:, :-2] = numbers
-            row[:, -2] = numbers.square_().sum(dim=1)
-        # a product with (-2q, 1, |q|²) is the squared distance, in steps
-        self.rows[:, :, -2].masked_fill_(missing, FAR)
-        self.rows[:, :, -1] = 1.0
+        self.table = _table(tensors, self.keys, self.entries, missing)
         new = torch.ones_like(missing)
         new[:, 1:] = tokens[:, 1:] != tokens[:, :-1]
         new &= ~missing
@@ -275,20 +266,12 @@ class Small:
 
     def _distances(self, states: Tensor) -> Tensor:
         """(B, K, N)."""
-        queries = self.keys.narrow(states)
-        one = torch.ones_like(queries[:, :, :1])
-        queries = torch.cat((-2.0 * queries, one, queries.square().sum(dim=2, keepdim=True)), dim=2)
-        return self.tensors.distance(((self.keys.step**2 * queries) @ self.rows.mT).clamp_min_(0.0))
+        squared = self.table.distances_about(self.keys.narrow(states))[:, :, : self.table.count]
+        return self.tensors.distance(squared.clamp_min_(0.0))
 
     def keep(self, rows: Tensor) -> None:
         """Only these sentences are still searched."""
-        if self.rows.device.type != "cpu":
-            self.rows = self.rows[rows]
-        else:
-            for place, sentence in enumerate(rows.tolist()):  # to the front, in the same memory
-                if place != sentence:
-                    self.rows[place] = self.rows[sentence]
-            self.rows = self.rows[: len(rows)]
+        self.table.keep(rows)
         self.entries, self.tokens = self.entries[rows], self.tokens[rows]
         self.slots, self.distinct, self.columns = self.slots[rows], self.distinct[rows], None
 

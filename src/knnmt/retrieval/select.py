@@ -85,7 +85,7 @@ def near_segments(tensors: Tensors, source: Source, settings: RetrievalSettings)
     best = _best_segments(likeness, BEST)
     tokens, there = _offered(tensors, best, sentence, types, OFFERED)
     small = tensors.small("source")
-    distances = (small.numbers(tokens) - small.narrow(states)[:, None]).square_().sum(dim=-1)
+    distances = torch.linalg.vector_norm(small[tokens] - small.narrow(states)[:, None], dim=-1).square_()
     alike = likeness.flatten()[sentence[:, None] * likeness.size(1) + tensors["token_segments"][tokens]]
     tokens = _best_tokens(tensors, tokens, ~there, distances, alike, settings.seen)
     query, slot = (tokens >= 0).nonzero(as_tuple=True)

@@ -15,7 +15,7 @@ TEMPERATURE, REACH = 1 / 40, 1 / 2  # T and τ where none is given, of the media
 # a small store has little that is near: what is farther than this made translations worse than base MT's
 TEMPERATURES, REACHES = {"similar": 1 / 20}, {"similar": 1 / 4}
 SEEN = 64  # c where none is given
-SEEN_BY = {"similar": 12}
+SEEN_BY = {"similar": 8}
 
 
 class RetrievalSettings(BaseModel):
@@ -33,7 +33,7 @@ class RetrievalSettings(BaseModel):
         description="training tokens (similar, fast) or prototypes (proto) that a source token sees; "
         "default: by the system",
     )
-    segments: int = Field(default=8, ge=0, description="training segments that a sentence sees whole (similar)")
+    segments: int = Field(default=4, ge=0, description="training segments that a sentence sees whole (similar)")
     temperature: float | None = Field(
         default=None, gt=0, allow_inf_nan=False, description="T: the softmax is over -distance/T; default: by the store"
     )

@@ -41,30 +41,40 @@ class Keys:
             return found * self.steps[1] + self.steps[0]
         return found if self.codebooks is None else quantize.decode(found, self.codebooks)
 
+    def lengths(self, rows: Tensor | slice, states: Tensor) -> Tensor:
+        """The squared lengths of these rows, whose states (..., d) are there already. (...)."""
+        return self.norms[rows]
 
-class SmallKeys(NamedTuple):
-    """States projected to few whole numbers, by row (N, p) int8: |step·(row − narrow(state))|² is the squared distance.
 
-    projection: (d, p), and middle: (p,), from a state to such numbers
+class SmallKeys(Keys):
+    """States projected to few numbers, kept in bytes (N, p): |row − narrow(state)|² is the squared distance.
+
+    projection: (d, p), and middle: (p,), from a state to steps; step: what a byte counts
     """
 
-    rows: Tensor
-    projection: Tensor
-    middle: Tensor
-    step: float
+    def __init__(self, rows: Tensor, projection: Tensor, middle: Tensor, step: float) -> None:
+        self.rows, self.step = rows, step
+        self.projection, self.middle = step * projection, -step * middle
 
     @property
     def width(self) -> int:
         """The numbers of a state."""
         return self.rows.size(1)
 
+    def __getitem__(self, rows: Tensor | slice) -> Tensor:
+        """The narrow states of these rows. (...) int64 to (..., p) float32."""
+        if isinstance(rows, slice):
+            return self.rows[rows] * self.step
+        found = self.rows.index_select(0, rows.flatten())  # many times as fast as an index
+        return (found * self.step).view(*rows.shape, -1)
+
+    def lengths(self, rows: Tensor | slice, states: Tensor) -> Tensor:
+        """Taken from the states: to keep them would cost more room than to take them costs time."""
+        return states.square().sum(dim=-1)
+
     def narrow(self, states: Tensor) -> Tensor:
         """States (..., d) as they are compared with these rows. (..., p) float32."""
-        return states @ self.projection - self.middle
-
-    def numbers(self, rows: Tensor) -> Tensor:
-        """The numbers of these rows. (...) int64 to (..., p) int8."""
-        return self.rows.index_select(0, rows.flatten()).view(*rows.shape, -1)  # many times as fast as an index
+        return torch.addmm(self.middle, states.flatten(0, -2), self.projection).view(*states.shape[:-1], -1)
 
 
 class Clusters(NamedTuple):
@@ -105,6 +115,8 @@ class Tensors:
             self._norms: dict[str, Tensor] = {}
             self._small: dict[str, SmallKeys] = {}
             self._index: Any = None
+            # the median distance of two random keys
+            self.scale = float(self.distance(torch.tensor(self.store.manifest.scale)))
         self._seen = self.store.part, lessons.version
         self._clusters: dict[str, Clusters] = {}
         self._whole_prototypes: Tensor | None = None
@@ -216,11 +228,6 @@ class Tensors:
             self._index.nprobe = nprobe
         return self._index
 
-    @property
-    def scale(self) -> float:
-        """The median distance of two random keys."""
-        return float(self.distance(torch.tensor(self.store.manifest.scale)))
-
     def query(self, states: Tensor) -> Tensor:
         """States as they are compared with the store's: in float32, and of length 1 where only direction counts."""
         states = states.float()
@@ -241,7 +248,7 @@ class Taught(Tensors):
     """What a store was taught, as tensors of the same names; `entries` (T,) are the numbers of its target keys."""
 
     def __init__(self, of: Tensors, lessons: LessonPart) -> None:
-        self.store, self.device, self.metric = of.store, of.device, of.metric
+        self.store, self.device, self.metric, self.scale = of.store, of.device, of.metric, of.scale
         self.buffers, self.lessons = of.buffers, lessons
         self.removed = self.hidden = self.taught = None
         self._moved = {}
