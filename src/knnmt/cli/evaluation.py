@@ -32,7 +32,7 @@ KINDS: "dict[str, tuple[Adapt, ...]]" = {
     "constant": ("constant",),
     "distance": ("distance",),
     "both": ("constant", "distance"),
-    "learned": ("distance", "learned"),
+    "learned": ("distance", "learned"),  # which it is built on
     "all": ("constant", "distance", "learned"),
 }
 
