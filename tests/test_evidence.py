@@ -14,11 +14,12 @@ from knnmt.datastore.store import Datastore
 from knnmt.evidence import Neighbour, TokenEvidence, explain
 from knnmt.model.checkpoint import Model, load
 from knnmt.model.represent import padded
+from knnmt.retrieval.gate import Purpose
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.systems import SYSTEMS
 from knnmt.translate import TranslateSettings, Translation, Translator
 
-from .retrieval.examples import built, one_thread
+from .retrieval.examples import built, one_thread, random_gate
 
 TEXTS = ["der Hund läuft .", "die Katze sieht das Haus und der Hund schläft im Garten .", "ein Baum", "groß"]
 K = 6
@@ -41,6 +42,8 @@ def store(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Datastore:
 
 
 def translator(model: Model, store: Datastore, system: str = "fast", **settings: Any) -> Translator:
+    if settings.get("adapt") == "learned":
+        settings["gate"] = random_gate(Purpose(system, store.manifest.key, store.manifest.metric))
     chosen = RetrievalSettings(system=system, k=K, c=8, **({"weight": 0.6} | settings))
     return Translator(model, store, retrieval=chosen)
 
@@ -63,7 +66,7 @@ def ids_of(store: Datastore, number: int) -> list[int]:
 
 @pytest.mark.parametrize("system", SYSTEMS)
 @pytest.mark.parametrize("beam", [1, 5])
-@pytest.mark.parametrize("adapt", ["constant", "distance"])
+@pytest.mark.parametrize("adapt", ["constant", "distance", "learned"])
 def test_a_translations_score_is_the_product_of_its_tokens_probabilities(
     model: Model, store: Datastore, system: str, beam: int, adapt: str
 ) -> None:
@@ -82,8 +85,11 @@ def test_a_translations_score_is_the_product_of_its_tokens_probabilities(
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_p_mt_and_the_weight_are_those_of_the_model_and_the_search(model: Model, store: Datastore, system: str) -> None:
-    chosen = translator(model, store, system, adapt="distance")
+@pytest.mark.parametrize("adapt", ["distance", "learned"])
+def test_p_mt_and_the_weight_are_those_of_the_model_and_the_search(
+    model: Model, store: Datastore, system: str, adapt: str
+) -> None:
+    chosen = translator(model, store, system, adapt=adapt)
     (found,) = translated(chosen, TEXTS[1:2])
     assert chosen.retriever is not None
     ids, mask = padded(model.tokenizer.encode_source(TEXTS[1:2]), model.special.pad, model.device)
@@ -94,7 +100,8 @@ def test_p_mt_and_the_weight_are_those_of_the_model_and_the_search(model: Model,
     look = chosen.retriever.look(ids, mask, encoded.states)
     after = look.mix(states, logits, logits.logsumexp(-1))
     mixed = (logits - after[:, :, None]).exp()
-    weight = look.weight(look.lookup.neighbours(look.tensors.query(states.key(store.manifest.key))).nearest)
+    neighbours = look.lookup.neighbours(look.tensors.query(states.key(store.manifest.key)))
+    weight = look.weight(neighbours, before, torch.zeros_like(before[:, :, 0]))
     for place, (number, token) in enumerate(zip(found.tokens, found.evidence, strict=True)):
         assert token.p_mt == pytest.approx(before[0, place, number].exp().item(), abs=1e-5)
         assert token.p == pytest.approx(mixed[0, place, number].item(), abs=1e-5)

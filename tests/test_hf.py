@@ -26,12 +26,14 @@ from knnmt.model.checkpoint import Model, embedded_path, load
 from knnmt.model.represent import padded, represent
 from knnmt.model.transformer import KeyKind
 from knnmt.retrieval import select
+from knnmt.retrieval.gate import Purpose
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.systems import SYSTEMS, Retriever
 
 from .conftest import tiny_model, tiny_tokenizer
 from .datastore.examples import ENGLISH, parallel_text
 from .oracle import prototypes, similar, systems
+from .retrieval.examples import random_gate
 
 FAMILIES = ["marian", "fsmt", "m2m_100", "nllb", "bart", "mbart"]
 TEXTS = [
@@ -155,8 +157,11 @@ def engines(case: Case, chosen: RetrievalSettings, beams: int, longest: int = LO
 @pytest.mark.parametrize("family", FAMILIES)
 def test_generate_gives_the_tokens_of_our_engine(case_of: Callable[[str], Case], family: str, system: str) -> None:
     case = case_of(family)
-    for adapt, beams, longest in (("constant", 1, LONGEST), ("distance", 5, LONGEST), ("constant", 5, 6)):
-        chosen = settings_of(system, adapt=adapt)
+    gate = random_gate(Purpose(system, case.store.manifest.key, case.store.manifest.metric)).leaning(1.0)
+    for adapt, beams, longest in (
+        ("constant", 1, LONGEST), ("distance", 5, LONGEST), ("constant", 5, 6), ("learned", 5, LONGEST),
+    ):  # fmt: skip
+        chosen = settings_of(system, adapt=adapt, gate=gate)
         asked: dict[str, Any] = {"max_length": longest, "return_dict_in_generate": True, "output_scores": True}
         with Retrieval(case.wrapped, case.store, chosen) as retrieval:
             found = case.generate(TEXTS, beams, logits_processor=[retrieval], **asked)

@@ -18,13 +18,14 @@ from knnmt.errors import DataError, UsageError
 from knnmt.evaluate import Score, bleu
 from knnmt.model.checkpoint import Model, load
 from knnmt.model.represent import padded
+from knnmt.retrieval.gate import Purpose
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.systems import SYSTEMS, Retriever
 from knnmt.translate import TranslateSettings, Translator
 from knnmt.tune import Trial, tune, tune_store
 
 from .datastore.examples import parallel_text
-from .retrieval.examples import built, one_thread
+from .retrieval.examples import built, one_thread, random_gate
 
 GREEDY = TranslateSettings(beam=1, max_length=20)
 
@@ -100,7 +101,7 @@ def test_trials_come_by_bleu_and_their_numbers_are_those_of_the_system(
     settings = [trial.settings for trial in trials]
     assert len(set(settings)) == len(settings) >= 5
     assert {s.system for s in settings} == {system}
-    assert {s.adapt for s in settings} == {"constant", "distance"}
+    assert {s.adapt for s in settings} == {"constant", "distance", "learned"}
     for trial in trials:
         wanted = mean_log_p(model, store, dev, trial.settings)
         assert trial.likelihood == pytest.approx(wanted, abs=2e-3)
@@ -117,6 +118,33 @@ def test_only_the_kind_of_weight_that_is_asked_for_is_tried(
 ) -> None:
     trials = tune(model, store, dev, "fast", adapt=(adapt,), decoded=2, translate=GREEDY)
     assert {trial.settings.adapt for trial in trials if trial.settings.weight} == {adapt}
+
+
+@pytest.mark.parametrize("adapt", [("learned",), ("constant", "learned")])
+def test_what_is_learned_is_for_the_best_settings_by_distance_and_tried_last(
+    model: Model, store: Datastore, dev: list[Segment], adapt: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = iter(range(10, 30))  # the later the better
+    monkeypatch.setattr(tuning, "bleu", lambda texts, references: Score("BLEU", next(scores), ""))
+    trials = tune(model, store, dev, "fast", adapt=adapt, decoded=2, translate=GREEDY)
+    second, first, *ruled = trials
+    assert [trial.settings.adapt for trial in (first, second)] == ["learned", "learned"]
+    assert not [trial for trial in ruled if trial.settings.adapt == "learned"]
+    distant = [trial for trial in ruled if trial.settings.adapt == "distance"]
+    if distant:
+        assert first.settings.without_gate() == max(distant, key=lambda trial: trial.bleu).settings
+    one, other = first.settings.gate, second.settings.gate
+    assert one is not None
+    assert one.leaning(tuning.LEANS[1]) == other
+
+
+def test_by_distance_is_kept_where_what_is_learned_is_no_better(
+    model: Model, store: Datastore, dev: list[Segment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "bleu", lambda texts, references: Score("BLEU", 20.0, ""))
+    trials = tune(model, store, dev, "fast", adapt=("learned",), decoded=2, translate=GREEDY)
+    assert trials[-1].settings.adapt == "learned"
+    assert trials[0].settings.adapt != "learned"
 
 
 def test_where_base_is_better_less_is_tried(
@@ -234,6 +262,27 @@ def test_a_store_is_tuned_once_and_used_so_from_then_on(model: Model, dev: list[
     assert Translator(model, store, retrieval=given).retriever.settings == given  # type: ignore[union-attr]
 
 
+def test_a_store_keeps_the_gate_that_was_best_for_it(
+    model: Model, dev: list[Segment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, scores = built(model, tmp_path), iter(range(10, 30))
+    monkeypatch.setattr(tuning, "bleu", lambda texts, references: Score("BLEU", next(scores), ""))
+    best = tune_store(model, store, dev, decoded=1)  # the later the better
+    assert best.settings.adapt == "learned"
+    translator = Translator(model, store.path)
+    assert translator.retriever is not None
+    assert translator.retriever.settings == best.settings
+    texts = [segment.source for segment in dev]
+    assert translator.using("similar").translate(texts, GREEDY) == translator.translate(texts, GREEDY)
+    # a weight that is named, as by the page of the server, counts as it does by distance
+    by_distance = Translator(model, store, retrieval=best.settings.without_gate()).using(weight=0.3)
+    assert translator.using(weight=0.3).translate(texts, GREEDY) == by_distance.translate(texts, GREEDY)
+    assert translator.using(weight=0.0).translate(texts, GREEDY) == Translator(model).translate(texts, GREEDY)
+    (store.path / "settings.gate.safetensors").unlink()
+    with pytest.raises(UsageError, match="there is no gate"):
+        Translator(model, store)
+
+
 def test_without_a_dev_set_segments_are_held_out(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = built(model, tmp_path)
     monkeypatch.setattr(tuning, "HELD_OUT", 7)
@@ -255,6 +304,9 @@ def test_without_a_dev_set_segments_are_held_out(model: Model, tmp_path: Path, m
 def test_settings_of_a_store_go_when_it_is_replaced(model: Model, dev: list[Segment], tmp_path: Path) -> None:
     store = built(model, tmp_path)
     tune_store(model, store, dev, decoded=1)
+    gate = random_gate(Purpose("fast", "ffn_input", "squared"))
+    RetrievalSettings(system="fast", adapt="learned", gate=gate).save(store.path / "settings.json")
     corpus = parallel_text(tmp_path / "other.tsv", 30, seed=9)
     replaced = Datastore.build(corpus, out=store.path, langs="de-en", model=model, replace=True)
     assert replaced.tuned is None
+    assert not list(store.path.glob("settings*"))

@@ -98,7 +98,10 @@ def compare(model: Model, catalogs: Catalogs, progress: Progress | None = None) 
             def tuning(stage: str, done: int, total: int | None, system: str = system) -> None:
                 watch(f"tune {system}, {stage}", done, total)
 
-            trials = tune(model, store, dev, system, decoded=DECODED, removed=own, progress=tuning)
+            trials = tune(
+                model, store, dev, system, adapt=("constant", "distance"), decoded=DECODED, removed=own,
+                progress=tuning,
+            )  # fmt: skip
             settings[system] = trials[0].settings
         tuned = time.perf_counter()
         results = {"base": _result(Translator(model), catalogs.held_out, "base", watch)}

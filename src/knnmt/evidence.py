@@ -65,12 +65,13 @@ def explain(
     states = network.force(torch.tensor([[special.start, *tokens[:-1]]], device=model.device), encoded)
     logits = network.logits(states.output)
     chosen = torch.tensor(tokens, device=model.device)
-    p_mt = logits.log_softmax(dim=-1)[0].gather(1, chosen[:, None])[:, 0].exp()
+    normaliser = logits.logsumexp(dim=-1)
+    p_mt = (logits[0].gather(1, chosen[:, None])[:, 0] - normaliser[0]).exp()
     query = look.tensors.query(states.key(look.key))
     found = look.lookup.find(query)
     shares = torch.nan_to_num(found.scores(look.temperature)[0].softmax(dim=-1))
     p_knn = shares.masked_fill(found.tokens[0] != chosen[:, None], 0.0).sum(dim=1)
-    weight = look.weight(found.nearest)[0]
+    weight = look.weight(look.lookup.neighbours(query), logits, normaliser)[0]
     p = weight * p_knn + (1 - weight) * p_mt
     columns = [each.float().cpu().tolist() for each in (p, p_mt, p_knn, weight)]
     listed = _listed(retriever.store, model, found.entries[0], found.distances[0], shares, most)

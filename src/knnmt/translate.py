@@ -126,7 +126,7 @@ class Translator:
             return other
         chosen = self.retriever.settings if self.retriever is not None else RetrievalSettings()
         chosen = chosen if system is None else chosen.of(system)
-        chosen = chosen if weight is None else chosen.model_copy(update={"weight": weight})
+        chosen = chosen if weight is None else chosen.weighing(weight)
         tensors = self.retriever.tensors if self.retriever is not None else None
         other.retriever = Retriever(self.store, self.model.device, chosen, tensors=tensors)
         return other

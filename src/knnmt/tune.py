@@ -2,13 +2,14 @@
 
 The references are shown to the model once, and what their states find is kept: from that the likelihood of the
 references under any k, temperature and weight follows without running the model again. The best few settings, and
-neighbours of the best, then translate the dev set; so does base MT.
+neighbours of the best, then translate the dev set; so does base MT. Last, a gate is trained with what the references'
+states find under the best settings with λ by distance, and translates the dev set as well.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,13 +23,14 @@ from knnmt.errors import UsageError
 from knnmt.evaluate import bleu
 from knnmt.model.checkpoint import Model
 from knnmt.model.represent import batches, padded
+from knnmt.model.transformer import States
 from knnmt.overlap import overlaps
-from knnmt.retrieval.combine import weights
-from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import Retriever, automatic, require_system
+from knnmt.retrieval.combine import MOST, weights
+from knnmt.retrieval.gate import Lesson, Purpose, features, train
+from knnmt.retrieval.settings import Adapt, RetrievalSettings
+from knnmt.retrieval.systems import Retriever, SentenceLookup, automatic, require_system
 from knnmt.translate import TranslateSettings, Translator
 
-Adapt = Literal["constant", "distance"]
 Progress = Callable[[str, int, int | None], None]
 """Called with a stage's name, the work done since the last call, and the whole of it."""
 
@@ -39,6 +41,7 @@ CONSTANT = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 MOST_WEIGHTS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 REACHES = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
 SIZES: dict[str, tuple[int, ...]] = {"fast": (16, 64, 256), "proto": (16, 64)}  # c, of the system that has one
+LEANS = (0.0, 0.5)  # what is added to the log-odds of a gate's λ: translation likes more than likelihood does
 BATCH_TOKENS = 4096
 HELD_OUT = 200  # segments of a store that it is tuned on where there is no dev set
 
@@ -82,7 +85,7 @@ def tune(
     dev: Sequence[Segment],
     system: str,
     *,
-    adapt: Sequence[Adapt] = ("constant", "distance"),
+    adapt: Sequence[Adapt] = ("constant", "distance", "learned"),
     decoded: int = 6,
     translate: TranslateSettings | None = None,
     removed: NDArray[np.bool_] | None = None,
@@ -91,14 +94,18 @@ def tune(
     """Search k, T, λ and τ (and c of fast) for a system: all settings that translated the dev set, the best first.
 
     `decoded` settings are chosen by likelihood and translate the dev set, then as many neighbours of the best; λ = 0,
-    which is base MT, is always among them. `removed` entries are not used: give those of segments that also stand in
-    the dev set (`Overlaps.entries`). The default is greedy search.
+    which is base MT, is always among them. Where λ may be `learned`, a gate is trained for the best settings by
+    distance, which it falls back on and which are tried too. `removed` entries are not used: give those of segments
+    that also stand in the dev set (`Overlaps.entries`). The default is greedy search.
     """
     require_system(system)
     dev = [segment for segment in dev if segment.source.strip() and segment.target.strip()]
     if not dev:
         raise UsageError("there is nothing to tune on: the dev set has no segments")
     watch = progress or (lambda stage, done, total: None)
+    rules = set(adapt) | {"distance"} if "learned" in adapt else set(adapt)
+    leans = LEANS[:decoded] if "learned" in adapt else ()
+    total = 1 + 2 * decoded + len(leans)
     likelihoods: dict[RetrievalSettings, float] = {}
     seen: dict[int | None, _Seen] = {}  # by c
     sizes: tuple[int | None, ...] = SIZES.get(system, (None,))
@@ -108,13 +115,13 @@ def tune(
         base = retriever.settings.model_copy(update={"c": size})
         some = Retriever(store, model.device, base, tensors=retriever.tensors)
         seen[size] = _see(model, some, dev, lambda done: watch("look up", done, len(sizes) * len(dev)))
-        likelihoods |= dict(_coarse(seen[size], base, adapt))
+        likelihoods |= dict(_coarse(seen[size], base, rules))
     translator = Translator(model)
     sources, references = [s.source for s in dev], [s.target for s in dev]
     options = translate or TranslateSettings(beam=1, batch_size=64)
     trials: dict[RetrievalSettings, Trial] = {}
 
-    def measure(settings: RetrievalSettings, total: int) -> None:
+    def measure(settings: RetrievalSettings) -> None:
         translator.retriever = Retriever(store, model.device, settings, tensors=retriever.tensors)
         texts = [found.text for found in translator.translate(sources, options)]
         likelihood = likelihoods.get(settings) or seen[settings.c].likelihood(settings)
@@ -122,10 +129,10 @@ def tune(
         watch("translate", 1, total)
 
     ranked = sorted(likelihoods, key=lambda settings: -likelihoods[settings])
-    watch("translate", 0, 1 + 2 * decoded)
+    watch("translate", 0, total)
     none = ranked[0].model_copy(update={"weight": 0.0, "adapt": "constant", "reach": None})
     for settings in (none, *_spread(ranked, decoded)):
-        measure(settings, 1 + 2 * decoded)
+        measure(settings)
     best = max(trials.values(), key=lambda trial: trial.bleu)
     if best.settings is not none:
         around = _around(best.settings, retriever.tensors.scale, most)
@@ -134,7 +141,15 @@ def tune(
         around = _shyer(near.settings, retriever.tensors.scale)
     finer = [settings for settings in around if settings not in trials]
     for settings in finer[:decoded]:
-        measure(settings, 1 + 2 * decoded)
+        measure(settings)
+    if leans:
+        likely = next(settings for settings in ranked if settings.adapt == "distance")
+        distant = [trial for trial in trials.values() if trial.settings.adapt == "distance"]
+        ruled = max(distant, key=lambda trial: trial.bleu).settings if distant else likely
+        some = Retriever(store, model.device, ruled, tensors=retriever.tensors)
+        for settings, likelihood in _learned(model, some, dev, leans, lambda done: watch("learn", done, len(dev))):
+            likelihoods[settings] = likelihood
+            measure(settings)
     return sorted(trials.values(), key=lambda trial: -trial.bleu)
 
 
@@ -155,7 +170,7 @@ def tune_store(
     found = overlaps(store, [segment.source for segment in chosen])
     system = automatic(store)
     trials = tune(
-        model, store, chosen, system, adapt=("distance",), decoded=decoded,
+        model, store, chosen, system, adapt=("distance", "learned"), decoded=decoded,
         removed=found.entries(store) if found.count else None, progress=progress,
     )  # fmt: skip
     base = next(trial for trial in trials if not trial.settings.weight)
@@ -178,9 +193,31 @@ def _most_k(store: Datastore, system: str) -> int | None:
     return min(max(K), k_max or max(K))
 
 
-@torch.inference_mode()
-def _see(model: Model, retriever: Retriever, dev: Sequence[Segment], advance: Callable[[int], None]) -> _Seen:
-    """Show the references to the model, and look up all their states."""
+class _Shown(NamedTuple):
+    """Some references as the model sees them, beside what their sentences may see of the store.
+
+    states of their tokens, (B, T, d) each; logits (B, T, V); wanted: (B, T), the tokens; there: (B, T), whether one is
+    """
+
+    look: SentenceLookup
+    states: States
+    logits: Tensor
+    wanted: Tensor
+    there: Tensor
+    segments: list[int]
+
+    @property
+    def query(self) -> Tensor:
+        """What is looked up. (B, T, d)."""
+        return self.look.tensors.query(self.states.key(self.look.key))
+
+    def of_wanted(self, log_p: Tensor) -> Tensor:
+        """The probability of each token. (B, T, V) to (B, T)."""
+        return log_p.gather(2, self.wanted[:, :, None])[:, :, 0].exp()
+
+
+def _show(model: Model, retriever: Retriever, dev: Sequence[Segment]) -> Iterator[_Shown]:
+    """Show the references to the model, a batch at a time; those that are too long for it are left out."""
     special, network = model.special, model.transformer
     sources = model.tokenizer.encode_source([segment.source for segment in dev])
     targets = [[*special.prefix, *ids] for ids in model.tokenizer.encode_target([segment.target for segment in dev])]
@@ -190,7 +227,6 @@ def _see(model: Model, retriever: Retriever, dev: Sequence[Segment], advance: Ca
     ]
     if not fitting:
         raise UsageError("there is nothing to tune on: all segments of the dev set are too long for the model")
-    seen: list[tuple[Tensor, ...]] = []
     for rows in batches([max(len(sources[n]), len(targets[n]) + 1) for n in fitting], BATCH_TOKENS):
         some = [fitting[row] for row in rows]
         ids, mask = padded([sources[n] for n in some], special.pad, model.device)
@@ -200,12 +236,21 @@ def _see(model: Model, retriever: Retriever, dev: Sequence[Segment], advance: Ca
         encoded = network.encode(ids, mask)
         states = network.force(given, encoded)
         look = retriever.look(ids, mask, encoded.states)
-        found = look.lookup.find(look.tensors.query(states.key(look.key)))
-        p_mt = network.logits(states.output).log_softmax(dim=-1).gather(2, wanted[:, :, None])[:, :, 0].exp()
-        matches = found.tokens == wanted[:, :, None]
+        yield _Shown(look, states, network.logits(states.output), wanted, there, some)
+
+
+@torch.inference_mode()
+def _see(model: Model, retriever: Retriever, dev: Sequence[Segment], advance: Callable[[int], None]) -> _Seen:
+    """Look up all states of the references."""
+    seen: list[tuple[Tensor, ...]] = []
+    for shown in _show(model, retriever, dev):
+        found = shown.look.lookup.find(shown.query)
+        matches = found.tokens == shown.wanted[:, :, None]
         counts = found.log_counts.expand_as(found.distances)
-        seen.append(tuple(each[there].cpu() for each in (found.distances, matches, counts, found.nearest, p_mt)))
-        advance(len(some))
+        p_mt = shown.of_wanted(shown.logits.log_softmax(dim=-1))
+        kept = found.distances, matches, counts, found.nearest, p_mt
+        seen.append(tuple(each[shown.there].cpu() for each in kept))
+        advance(len(shown.segments))
     columns = list(zip(*seen, strict=True))
     return _Seen(
         distances=_joined(columns[0], torch.inf),
@@ -217,18 +262,58 @@ def _see(model: Model, retriever: Retriever, dev: Sequence[Segment], advance: Ca
     )
 
 
+def _learned(
+    model: Model, retriever: Retriever, dev: Sequence[Segment], leans: Sequence[float], advance: Callable[[int], None]
+) -> Iterator[tuple[RetrievalSettings, float]]:
+    """The retriever's settings with a gate that learnt from the references, as it is and leaning to the store; and
+    their likelihood. None where the store has nothing for these."""
+    lesson, made = _lesson(model, retriever, dev, advance), retriever.store.manifest
+    gate = train(lesson, Purpose(retriever.settings.system, made.key, made.metric))
+    for lean in leans if gate is not None else ():
+        assert gate is not None
+        leaning = gate.leaning(lean)
+        settings = retriever.settings.model_copy(update={"adapt": "learned", "gate": leaning})
+        yield settings, float(lesson.log_p(leaning(lesson.seen).clamp(max=MOST)).mean())
+
+
+@torch.inference_mode()
+def _lesson(model: Model, retriever: Retriever, dev: Sequence[Segment], advance: Callable[[int], None]) -> Lesson:
+    """What a gate sees of each reference token in a step that wants it, by the functions of a step."""
+    seen: list[tuple[Tensor, ...]] = []
+    for shown in _show(model, retriever, dev):
+        found = shown.look.lookup.neighbours(shown.query)
+        fixed = shown.look.weight(found, shown.logits, shown.logits[:, :, 0])  # by distance
+        open_ = found.nearest < torch.inf
+        p_knn = _p_of(found.tokens, found.log_p, shown.wanted)
+        if found.lessons is not None:
+            taught, share = _p_of(found.lessons.tokens, found.lessons.log_p, shown.wanted), found.lessons.share
+            p_knn, open_ = (1.0 - share) * p_knn + share * taught, open_ & (share == 0)
+        log_p = shown.logits.log_softmax(dim=-1)
+        given = features(found, log_p, torch.zeros_like(log_p[:, :, 0]), shown.look.tensors.scale)
+        numbers = torch.tensor(shown.segments, device=given.device)[:, None].expand(open_.shape)
+        columns = given, p_knn, shown.of_wanted(log_p), open_, fixed, numbers
+        seen.append(tuple(each[shown.there].cpu() for each in columns))
+        advance(len(shown.segments))
+    return Lesson(*(torch.cat(column) for column in zip(*seen, strict=True)))
+
+
+def _p_of(tokens: Tensor, log_p: Tensor, wanted: Tensor) -> Tensor:
+    """p of the wanted token (B, K), given the tokens that have any (B, K, k), which may be there several times."""
+    return log_p.masked_fill(tokens != wanted[:, :, None], -torch.inf).amax(dim=2).exp()
+
+
 def _joined(parts: Sequence[Tensor], filler: float) -> Tensor:
     """Rows of several lengths as one table, filled up."""
     longest = max(part.size(1) for part in parts)
     return torch.cat([torch.nn.functional.pad(part, (0, longest - part.size(1)), value=filler) for part in parts])
 
 
-def _coarse(seen: _Seen, base: RetrievalSettings, adapt: Sequence[Adapt]) -> Iterator[tuple[RetrievalSettings, float]]:
+def _coarse(seen: _Seen, base: RetrievalSettings, rules: Collection[str]) -> Iterator[tuple[RetrievalSettings, float]]:
     """The likelihood of the references under all settings of the grids."""
     shares: list[dict[str, object]] = []
-    if "constant" in adapt:
+    if "constant" in rules:
         shares += [{"adapt": "constant", "weight": weight} for weight in CONSTANT]
-    if "distance" in adapt:
+    if "distance" in rules:
         pairs = itertools.product(MOST_WEIGHTS, REACHES)
         shares += [{"adapt": "distance", "weight": weight, "reach": seen.scale * reach} for weight, reach in pairs]
     most = base.k

@@ -57,7 +57,7 @@ def test_tune(tiny: Path, store: Path, corpus: Path, tmp_path: Path) -> None:
     assert "of 20 dev segments: left out" in note
     assert all("base MT" in line for line in other)
     scores = [float(row.split()[0]) for row in done.stdout.splitlines() if row.strip()[:1].isdigit()]
-    assert 3 <= len(scores) <= 5
+    assert 3 <= len(scores) <= 7
     assert scores == sorted(scores, reverse=True)
     assert "base MT" in done.stdout
 
@@ -70,6 +70,10 @@ def test_tune(tiny: Path, store: Path, corpus: Path, tmp_path: Path) -> None:
     assert saved["overlaps"]["exact"] >= 4
     assert saved["overlaps"]["excluded"]
     fine(knnmt("translate", "-m", tiny, "-s", store, "--settings", out, "--beam", "1", text="der Hund\n"))
+
+    done = knnmt("tune", dev, *options, "--system", "knn", "--adapt", "learned", "--json")
+    assert done.returncode == 0, done.stderr
+    assert {trial["settings"]["adapt"] for trial in json.loads(done.stdout)["trials"]} >= {"distance", "learned"}
 
     told = knnmt(
         "tune", dev, *options, "--system", "faster", "--adapt", "constant", "--limit", "9", "--keep-overlaps", "--json"

@@ -20,6 +20,7 @@ from knnmt.datastore.settings import BuildSettings
 from knnmt.datastore.store import Datastore
 from knnmt.model.checkpoint import Model
 from knnmt.model.transformer import States
+from knnmt.retrieval.gate import SHAPES, Gate, Purpose
 from knnmt.retrieval.lookup import Found
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.systems import Retriever
@@ -171,6 +172,14 @@ def built(model: Model, folder: Path, count: int = 60, **changes: Any) -> Datast
     with patch("os.fsync"):
         build([corpus], model, folder / "store", "de-en", settings)
     return Datastore.open(folder / "store")
+
+
+def random_gate(purpose: Purpose, seed: int = 0) -> Gate:
+    """A gate whose λ depends on all that it sees, and is seldom near 0 or 1."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = {name: torch.randn(shape, generator=generator) for name, shape in SHAPES.items()}
+    moderate = {"outer": 0.3 * drawn["outer"], "outer_bias": torch.full(SHAPES["outer_bias"], 0.5)}
+    return Gate(purpose, drawn | moderate | {"spread": drawn["spread"].abs() + 0.5})
 
 
 @contextmanager

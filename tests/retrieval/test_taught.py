@@ -15,6 +15,7 @@ from knnmt.corpus.segment import Segment as Text
 from knnmt.datastore.format import Metric
 from knnmt.datastore.lessons import Lesson, Record
 from knnmt.datastore.store import Datastore
+from knnmt.retrieval.combine import weights
 from knnmt.retrieval.lookup import LESSONS_SHARE, MUCH_NEARER, SAME
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.systems import Retriever
@@ -96,7 +97,7 @@ def test_a_system_finds_lessons_beside_what_is_stored(
                 if metric == "squared":
                     assert set(found.entries[row, beam].tolist()) - {-1} == entries
                 # what evidence shows adds up to the same
-                weight = case.look(retriever).weight(found.nearest)[row, beam]
+                weight = weights(found.nearest, chosen, retriever.tensors.scale)[row, beam]
                 p_knn = torch.zeros(VOCABULARY).index_add_(0, found.tokens[row, beam], shares[row, beam])
                 shown = weight * p_knn + (1 - weight) * torch.from_numpy(case.p_mt[row, beam])
                 np.testing.assert_allclose(shown.numpy(), p, atol=1e-5)

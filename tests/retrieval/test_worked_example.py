@@ -130,6 +130,12 @@ def test_knn_sees_what_no_link_reaches(store: Datastore) -> None:
     assert len(find(look(store, "knn", k=99), 0.5, 1)[0]) == 17
 
 
+def weight_at(looking: SentenceLookup, *state: float) -> float:
+    """λ of a state; what the model thinks has no say in it."""
+    nothing = torch.zeros(1, 1, 5)
+    return looking.weight(looking.lookup.neighbours(torch.tensor([[state]])), nothing, nothing[:, :, 0]).item()
+
+
 def test_probabilities_are_mixed_by_a_constant_weight(store: Datastore) -> None:
     p_mt = [0.1, 0.2, 0.3, 0.4, 0.0]
     np.testing.assert_allclose(
@@ -146,11 +152,9 @@ def test_a_distance_aware_weight_falls_with_the_nearest_key_or_in_faster_centroi
     store: Datastore, system: str, weight: float
 ) -> None:
     looking = look(store, system, k=2, c=4, weight=0.8, adapt="distance", reach=4.0)
-    assert looking.weight(looking.lookup.neighbours(torch.tensor([[[1.0, 1.0]]])).nearest).item() == pytest.approx(
-        weight
-    )
+    assert weight_at(looking, 1.0, 1.0) == pytest.approx(weight)
     far = look(store, "faster", k=2, weight=0.8, adapt="distance", reach=4.0)
-    assert far.weight(far.lookup.neighbours(torch.tensor([[[1.0, 3.0]]])).nearest).item() == 0.0  # 9 from c'_1B
+    assert weight_at(far, 1.0, 3.0) == 0.0  # 9 from c'_1B
 
 
 def test_euclidean_takes_the_root_of_each_term(tmp_path: Path) -> None:

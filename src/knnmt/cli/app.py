@@ -124,7 +124,9 @@ def retrieval_settings(path: Path | None, **given: Any) -> "RetrievalSettings | 
     if path is None and not named:
         return None
     base = RetrievalSettings.load(path) if path is not None else RetrievalSettings()
-    return checked(RetrievalSettings, **base.model_dump(by_alias=True) | named)
+    if "lambda" in named and "adapt" not in named:
+        base = base.without_gate()
+    return checked(RetrievalSettings, **base.model_dump(by_alias=True) | {"gate": base.gate} | named)
 
 
 def load_model(name: str, langs: str | None, device: str, dtype: str, threads: int | None) -> "Model":

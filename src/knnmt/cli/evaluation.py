@@ -25,7 +25,16 @@ from knnmt.errors import UsageError
 
 if TYPE_CHECKING:
     from knnmt.overlap import Overlaps
+    from knnmt.retrieval.settings import Adapt
     from knnmt.tune import Trial
+
+KINDS: "dict[str, tuple[Adapt, ...]]" = {
+    "constant": ("constant",),
+    "distance": ("distance",),
+    "both": ("constant", "distance"),
+    "learned": ("distance", "learned"),  # which it is built on
+    "all": ("constant", "distance", "learned"),
+}
 
 
 @app.command()
@@ -98,8 +107,9 @@ def tune(
     ] = 6,
     beam: Annotated[int, typer.Option(help="Beams; 1 is greedy search.")] = 1,
     adapt: Annotated[
-        Literal["constant", "distance", "both"], typer.Option(help="λ is constant, or falls with the distance.")
-    ] = "both",
+        Literal["constant", "distance", "both", "learned", "all"],
+        typer.Option(help="λ is constant, falls with the distance, or is learned by a gate (that, or by distance)."),
+    ] = "all",
     exclude: Annotated[
         bool, typer.Option("--exclude-overlaps/--keep-overlaps", help="Leave out what the store has of these texts.")
     ] = True,
@@ -132,7 +142,7 @@ def tune(
         terminal.note(f"the store has {found} of {len(segments):,} dev segments: {done}")
     with terminal.stages() as progress:
         trials = search(
-            loaded, opened, segments, system, adapt=("constant", "distance") if adapt == "both" else (adapt,),
+            loaded, opened, segments, system, adapt=KINDS[adapt],
             decoded=decoded, translate=options, removed=found.entries(opened) if exclude and found.count else None,
             progress=progress,
         )  # fmt: skip
@@ -171,9 +181,10 @@ def _trials_table(trials: "list[Trial]", system: str) -> Any:
             table.add_row(f"{trial.bleu:.2f}", f"{trial.likelihood:.3f}", *blank, "0", "", "base MT")
             continue
         reach = f"{s.reach:.3g}" if s.adapt == "distance" and s.reach is not None else ""
-        kind = "constant" if s.adapt == "constant" else "falls to 0 at τ"
+        weight = f"{s.weight:.2f}" if s.adapt != "learned" else ""
+        kind = {"constant": "constant", "distance": "falls to 0 at τ", "learned": "learned"}[s.adapt]
         table.add_row(
             f"{trial.bleu:.2f}", f"{trial.likelihood:.3f}", str(s.k or "all"), *size, f"{s.temperature:.3g}",
-            f"{s.weight:.2f}", reach, kind,
+            weight, reach, kind,
         )  # fmt: skip
     return table

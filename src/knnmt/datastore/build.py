@@ -28,6 +28,7 @@ from knnmt.datastore.settings import BuildSettings
 from knnmt.errors import StoreError, UsageError
 from knnmt.memory import hold_little, trim
 from knnmt.model.represent import StateModel
+from knnmt.retrieval.settings import gate_file
 from knnmt.retrieval.systems import SYSTEMS, require_system
 
 _log = logging.getLogger(__name__)
@@ -91,7 +92,8 @@ def build(
             work / "part", work / "scratch", workers or cores(), progress,
         )  # fmt: skip
         report, manifest = run_stages(job, plan, work)
-        (out / format.TUNED).unlink(missing_ok=True)  # of a store that this one replaces
+        for tuned in (out / format.TUNED, gate_file(out / format.TUNED)):  # of a store that this one replaces
+            tuned.unlink(missing_ok=True)
         format.publish(work / "part", manifest, out)
         remove(work)
     return report

@@ -205,7 +205,8 @@ def settings(results: Results) -> Rows:
                 str(chosen["k"]),
                 str(chosen["c"]) if one.system in SIZES else "",
                 f"{chosen['temperature']:.4g}" if chosen["temperature"] else "by the store",
-                ("≤ " if distant else "") + (f"{weight:.2f}" if weight is not None else "by the system"),
+                "learned" if chosen["adapt"] == "learned"
+                else ("≤ " if distant else "") + (f"{weight:.2f}" if weight is not None else "by the system"),
                 f"{chosen['reach']:.4g}" if distant and chosen["reach"] else "",
                 f"{one.tuned.bleu:.2f}", f"{one.tuned.base_bleu:.2f}", f"{one.tuned.seconds:.0f}",
             ]  # fmt: skip

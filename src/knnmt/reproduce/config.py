@@ -2,7 +2,7 @@
 
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -10,6 +10,7 @@ from knnmt.datastore.settings import BuildSettings
 from knnmt.errors import UsageError
 from knnmt.languages import Languages
 from knnmt.model.checkpoint import EMBEDDED
+from knnmt.retrieval.settings import Adapt
 from knnmt.retrieval.systems import SYSTEMS
 
 BASE = "base"
@@ -25,7 +26,7 @@ class Run(_Table):
 
     name: str = Field(pattern=NAME)
     system: str
-    adapt: tuple[Literal["constant", "distance"], ...] | None = Field(
+    adapt: tuple[Adapt, ...] | None = Field(
         default=None, min_length=1, description="the kinds of λ that are tried; default: those of [tune]"
     )
 
@@ -86,7 +87,7 @@ class Tuning(_Table):
 
     segments: int | None = Field(default=500, ge=1, description="segments of dev, the first; null: all")
     decoded: int = Field(default=6, ge=1, le=100, description="settings that translate dev, and as many near the best")
-    adapt: tuple[Literal["constant", "distance"], ...] = Field(default=("constant", "distance"), min_length=1)
+    adapt: tuple[Adapt, ...] = Field(default=("constant", "distance"), min_length=1)
     beam: int = Field(default=1, ge=1, le=64)
     batch_size: int = Field(default=64, ge=1)
 

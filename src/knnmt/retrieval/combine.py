@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from knnmt.retrieval.gate import features
 from knnmt.retrieval.settings import RetrievalSettings
 
 MOST = 1.0 - 1e-6  # of λ: with 1, nothing of p_MT would be left where p_kNN is silent
@@ -45,11 +46,28 @@ def merge(tokens: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def weights(nearest: Tensor, settings: RetrievalSettings, scale: float) -> Tensor:
-    """λ of each beam (B, K): constant, or the smaller the farther away the nearest neighbour is; 0 without one."""
+    """λ of each beam (B, K): constant, or the smaller the farther away the nearest neighbour is; 0 without one.
+
+    Where λ is learned, this is what it is without the gate.
+    """
     weight = torch.where(nearest < torch.inf, settings.most_weight, 0.0)
-    if settings.adapt == "distance":
+    if settings.adapt != "constant":
         weight = weight * (1.0 - nearest / settings.reach_of(scale)).clamp(0.0, 1.0)
     return weight.clamp(max=MOST)
+
+
+def learned(found: Neighbours, logits: Tensor, normaliser: Tensor, settings: RetrievalSettings, scale: float) -> Tensor:
+    """λ of each beam (B, K), by the settings' gate; 0 where nothing was found.
+
+    A lesson that is heard has the weight that it has by distance: the gate was trained without lessons, and who
+    teaches a translation wants to see it whatever the model thinks.
+    """
+    assert settings.gate is not None
+    weight = settings.gate(features(found, logits, normaliser, scale)).clamp_(max=MOST)
+    weight = torch.where(found.nearest < torch.inf, weight, 0.0)
+    if found.lessons is not None:
+        weight = torch.where(found.lessons.share > 0, weights(found.nearest, settings, scale), weight)
+    return weight
 
 
 def mix(logits: Tensor, normaliser: Tensor, found: Neighbours, weight: Tensor) -> Tensor:

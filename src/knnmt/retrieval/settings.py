@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from knnmt.errors import DataError, UsageError
+from knnmt.retrieval.gate import Gate
 
 WEIGHT = 0.9  # λ where none is given
 # one cluster's entries, in the order of their distance to its centre, deserve less trust than the nearest of all
@@ -17,11 +18,18 @@ TEMPERATURES, REACHES = {"similar": 1 / 20}, {"similar": 1 / 4}
 SEEN = 64  # c where none is given
 SEEN_BY = {"similar": 8}
 
+Adapt = Literal["constant", "distance", "learned"]
+
+
+def gate_file(path: Path) -> Path:
+    """Where the gate of a file of settings lies."""
+    return path.with_name(f"{path.stem}.gate.safetensors")
+
 
 class RetrievalSettings(BaseModel):
     """How a store is searched, and how much what is found counts. Distances are in the store's metric."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     system: str = Field(default="auto", description="which of the systems; auto: the best that the store has")
     k: int | None = Field(
@@ -45,8 +53,9 @@ class RetrievalSettings(BaseModel):
         validation_alias=AliasChoices("lambda", "weight"),  # `lambda` is a word of Python
         serialization_alias="lambda",
     )
-    adapt: Literal["constant", "distance"] = Field(
-        default="distance", description="λ is constant, or falls with the nearest neighbour's distance"
+    adapt: Adapt = Field(
+        default="distance",
+        description="λ is constant, falls with the nearest neighbour's distance, or is what a gate has learned",
     )
     reach: float | None = Field(
         default=None, gt=0, allow_inf_nan=False, description="τ: the distance at which λ is 0; default: by the store"
@@ -55,29 +64,55 @@ class RetrievalSettings(BaseModel):
     nprobe: int = Field(default=32, ge=1, description="lists searched where not all are: FAISS index, large types")
     index: bool = Field(default=False, description="search by the store's FAISS index instead of exactly (knn)")
 
+    gate: Gate | None = Field(
+        default=None, exclude=True, repr=False, description="gives λ where it is learned; it has a file of its own"
+    )
+
     @classmethod
     def load(cls, path: Path) -> "RetrievalSettings":
         """Read the settings that `save` wrote."""
         try:
-            return cls.model_validate(json.loads(path.read_bytes())["retrieval"])
+            content = json.loads(path.read_bytes())
+            found = cls.model_validate(content["retrieval"])
         except FileNotFoundError:
             raise UsageError(f"{path}: no such file of settings; `knnmt tune` writes one") from None
         except ValidationError as error:
             raise DataError(f"{path}: {error.errors()[0]['msg']}; write it with `knnmt tune`") from None
         except (ValueError, KeyError, TypeError):
             raise DataError(f"{path}: it is no JSON with settings of retrieval; write it with `knnmt tune`") from None
+        if found.adapt != "learned":
+            return found
+        gate = Gate.load(gate_file(path))
+        if content.get("gate", gate.digest) != gate.digest:
+            raise DataError(f"{gate_file(path)}: it is not the gate that {path.name} was written with: tune again")
+        return found.model_copy(update={"gate": gate})
 
     def save(self, path: Path, **notes: Any) -> None:
-        """Write the settings, and notes on how they were found."""
+        """Write the settings, and notes on how they were found; where λ is learned, the gate to a file beside them."""
         from knnmt.datastore.format import write_whole
 
         content = {"retrieval": self.model_dump(mode="json", by_alias=True), **notes}
+        gate = self.gate if self.adapt == "learned" else None
+        if gate is not None:
+            gate.save(gate_file(path))
+            content["gate"] = gate.digest  # two files are not replaced at once: what does not fit is refused
         write_whole(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+        if gate is None:
+            gate_file(path).unlink(missing_ok=True)  # of settings that these replace
 
     def of(self, system: str) -> "RetrievalSettings":
         """The settings for a system; where they were found for another one, what only that one takes is left out."""
         k = RetrievalSettings().k if self.k is None and system != self.system else self.k
-        return self.model_copy(update={"system": system, "k": k})
+        other = self if system == self.system else self.without_gate()
+        return other.model_copy(update={"system": system, "k": k})
+
+    def weighing(self, weight: float) -> "RetrievalSettings":
+        """The settings with another λ, or the most of it: who names one does not want what a gate has learned."""
+        return self.without_gate().model_copy(update={"weight": weight})
+
+    def without_gate(self) -> "RetrievalSettings":
+        """The settings with λ by distance where it was learned."""
+        return self if self.adapt != "learned" else self.model_copy(update={"adapt": "distance", "gate": None})
 
     @property
     def most_weight(self) -> float:

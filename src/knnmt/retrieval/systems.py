@@ -12,7 +12,8 @@ from knnmt.datastore.store import Datastore
 from knnmt.errors import StoreError, UsageError
 from knnmt.model.transformer import States
 from knnmt.retrieval import lookup, select
-from knnmt.retrieval.combine import mix, weights
+from knnmt.retrieval.combine import Neighbours, learned, mix, weights
+from knnmt.retrieval.gate import Purpose, require_gate
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.tensors import Tensors
 
@@ -107,6 +108,9 @@ class Retriever:
         if settings.system == "knn" and settings.index:
             system = System(select.everything, lookup.Indexed, KEYS)
         _check_k(store, settings)
+        if settings.adapt == "learned":
+            purpose = Purpose(settings.system, store.manifest.key, store.manifest.metric)
+            settings = settings.model_copy(update={"gate": require_gate(settings.gate, purpose).on(device)})
         self.store, self.settings, self.system = store, settings, system
         self.tensors = tensors or Tensors(store, device, removed)
         _open(store, settings.system)
@@ -137,11 +141,13 @@ class SentenceLookup:
     def mix(self, states: States, logits: Tensor, normaliser: Tensor) -> Tensor:
         """Change logits (B, K, V) in place and return their new normaliser (B, K)."""
         neighbours = self.lookup.neighbours(self.tensors.query(states.key(self.key)))
-        return mix(logits, normaliser, neighbours, self.weight(neighbours.nearest))
+        return mix(logits, normaliser, neighbours, self.weight(neighbours, logits, normaliser))
 
-    def weight(self, nearest: Tensor) -> Tensor:
-        """λ of each beam, given the distance of the nearest neighbour. Both (B, K)."""
-        return weights(nearest, self.settings, self.tensors.scale)
+    def weight(self, found: Neighbours, logits: Tensor, normaliser: Tensor) -> Tensor:
+        """λ of each beam (B, K), given what it found and p_MT, as logits (B, K, V) and their normaliser (B, K)."""
+        if self.settings.adapt == "learned":
+            return learned(found, logits, normaliser, self.settings, self.tensors.scale)
+        return weights(found.nearest, self.settings, self.tensors.scale)
 
     def keep(self, rows: Tensor) -> None:
         """Only these sentences are still searched."""
