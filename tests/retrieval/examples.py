@@ -72,7 +72,9 @@ class Case:
         p_mt = rng.dirichlet(np.ones(VOCABULARY), (batch, beams))
         source = [vectors for _, vectors in sentences]
         if metric == "cosine":
-            states, *source = (np.float32(some + rng.normal(0.0, 0.01, some.shape)) for some in (states, *source))
+            states, *source = (
+                (some + rng.normal(0.0, 0.01, some.shape)).astype(np.float32) for some in (states, *source)
+            )
         return cls(arrays, metric, [list(ids) for ids, _ in sentences], source, states, p_mt)
 
     def saying(self, ids: Sequence[Sequence[int]], source: Sequence[Any]) -> Self:

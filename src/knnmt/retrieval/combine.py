@@ -50,10 +50,11 @@ def weights(nearest: Tensor, settings: RetrievalSettings, scale: float) -> Tenso
 
     Where λ is learned, this is what it is without the gate.
     """
-    weight = torch.where(nearest < torch.inf, settings.most_weight, 0.0)
-    if settings.adapt != "constant":
-        weight = weight * (1.0 - nearest / settings.reach_of(scale)).clamp(0.0, 1.0)
-    return weight.clamp(max=MOST)
+    most = min(settings.most_weight, MOST)
+    if settings.adapt == "constant" or not most:
+        return torch.where(nearest < torch.inf, most, 0.0)
+    falling = nearest * (-settings.most_weight / settings.reach_of(scale))
+    return falling.add_(settings.most_weight).clamp_(0.0, most)
 
 
 def learned(found: Neighbours, logits: Tensor, normaliser: Tensor, settings: RetrievalSettings, scale: float) -> Tensor:
@@ -86,7 +87,7 @@ def mix(logits: Tensor, normaliser: Tensor, found: Neighbours, weight: Tensor) -
 
 
 def _mix(logits: Tensor, normaliser: Tensor, tokens: Tensor, log_p: Tensor, weight: Tensor) -> Tensor:
-    odds = weight.log() - torch.log1p(-weight)
-    added = log_p + (odds + normaliser)[:, :, None]
+    normaliser_after = normaliser - torch.log1p(-weight)
+    added = log_p + (weight.log() + normaliser_after)[:, :, None]
     logits.scatter_(-1, tokens, torch.logaddexp(logits.gather(-1, tokens), added))
-    return normaliser - torch.log1p(-weight)
+    return normaliser_after

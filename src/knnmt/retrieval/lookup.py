@@ -233,13 +233,13 @@ class Small:
         tokens, order = tokens.masked_fill_(missing, torch.iinfo(torch.int64).max).sort(dim=1, stable=True)
         self.entries, missing = selection.entries.gather(1, order), missing.gather(1, order)
         self.keys = tensors.small("target")
-        self.table = _table(tensors, self.keys, self.entries, missing)
         new = torch.ones_like(missing)
         new[:, 1:] = tokens[:, 1:] != tokens[:, :-1]
         new &= ~missing
         self.slots = (new.cumsum(dim=1) - 1).clamp_min_(0)  # which of its sentence's tokens each entry has
         self.tokens = tokens.masked_fill_(missing, 0)
         self.distinct = _filled(self.tokens, self.slots, new, tensors.store.part.sizes["target_vocabulary"])
+        self.table: Table | None = None
         self.columns: Tensor | None = None
         self.empty = bool(missing.all(dim=1).any())
 
@@ -259,19 +259,27 @@ class Small:
         p = faded.mul_(-1.0 / temperature).softmax(dim=2)
         if self.empty:  # nothing has no softmax
             p = p.nan_to_num_()
-        if self.columns is None or self.columns.shape[:2] != p.shape[:2]:
-            self.columns = self.distinct[:, None].repeat(1, p.size(1), 1)  # a copy is read faster than a view
-        total = p.new_zeros(self.columns.shape).scatter_add_(2, self.slots[:, None].expand(p.shape), p)
-        return Neighbours(self.columns, total.log_(), nearest)
+        columns = self._columns(p.size(1))
+        total = p.new_zeros(columns.shape).scatter_add_(2, self.slots[:, None].expand(p.shape), p)
+        return Neighbours(columns, total.log_(), nearest)
+
+    def _columns(self, beams: int) -> Tensor:
+        """The tokens of each row, for every beam. (B, K, D)."""
+        if self.columns is None or self.columns.size(1) != beams:
+            self.columns = self.distinct[:, None].repeat(1, beams, 1)  # a copy is read faster than a view
+        return self.columns
 
     def _distances(self, states: Tensor) -> Tensor:
         """(B, K, N)."""
+        if self.table is None:
+            self.table = _table(self.tensors, self.keys, self.entries, self.entries < 0)
         squared = self.table.distances_about(self.keys.narrow(states))[:, :, : self.table.count]
         return self.tensors.distance(squared.clamp_min_(0.0))
 
     def keep(self, rows: Tensor) -> None:
         """Only these sentences are still searched."""
-        self.table.keep(rows)
+        if self.table is not None:
+            self.table.keep(rows)
         self.entries, self.tokens = self.entries[rows], self.tokens[rows]
         self.slots, self.distinct, self.columns = self.slots[rows], self.distinct[rows], None
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -48,6 +49,15 @@ class System:
     arrays: tuple[str, ...]
 
 
+def _small(tensors: Tensors, selection: select.Selection, settings: RetrievalSettings) -> lookup.Lookup:
+    """`Small`, compiled where that is possible."""
+    if tensors.device.type == "cpu" and find_spec("numba") is not None:
+        from knnmt.retrieval.compiled import CompiledSmall
+
+        return CompiledSmall(tensors, selection, settings)
+    return lookup.Small(tensors, selection, settings)
+
+
 SYSTEMS = {
     "knn": System(select.everything, lookup.Whole, KEYS),
     "fast": System(select.near_tokens, lookup.Exact, (*TYPES, *CLUSTERS, *MEMBERS, *KEYS)),
@@ -56,9 +66,7 @@ SYSTEMS = {
     "faster-exact": System(
         select.near_members_by_cluster, lookup.ClusterExact, (*CLUSTERS, *MEMBERS, *KEYS, "cluster_target")
     ),
-    "similar": System(
-        select.near_segments, lookup.Small, ("target_ids", "target_offsets", "type_offsets", *LINKS, *SMALL)
-    ),
+    "similar": System(select.near_segments, _small, ("target_ids", "target_offsets", "type_offsets", *LINKS, *SMALL)),
     "proto": System(select.near_prototypes, lookup.Prototypes, PROTOTYPES),
 }  # and base MT, which is none of them
 
@@ -140,8 +148,12 @@ class SentenceLookup:
 
     def mix(self, states: States, logits: Tensor, normaliser: Tensor) -> Tensor:
         """Change logits (B, K, V) in place and return their new normaliser (B, K)."""
-        neighbours = self.lookup.neighbours(self.tensors.query(states.key(self.key)))
+        neighbours = self.neighbours(states)
         return mix(logits, normaliser, neighbours, self.weight(neighbours, logits, normaliser))
+
+    def neighbours(self, states: States) -> Neighbours:
+        """What decoder states find."""
+        return self.lookup.neighbours(self.tensors.query(states.key(self.key)))
 
     def weight(self, found: Neighbours, logits: Tensor, normaliser: Tensor) -> Tensor:
         """λ of each beam (B, K), given what it found and p_MT, as logits (B, K, V) and their normaliser (B, K)."""
