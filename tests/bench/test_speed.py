@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,9 +15,10 @@ from knnmt.bench.speed import Runner, Variant, interleaved, measure, of_length, 
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DataError, UsageError
 from knnmt.model.checkpoint import Model, load
-from knnmt.retrieval import lookup
+from knnmt.model.transformer import States
+from knnmt.retrieval.combine import Neighbours
 from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import SYSTEMS, Retriever
+from knnmt.retrieval.systems import SYSTEMS, Retriever, SentenceLookup
 from knnmt.translate import TranslateSettings, Translator
 
 from ..retrieval.examples import built
@@ -48,19 +50,17 @@ def test_every_system_does_all_its_work_at_no_weight(model: Model, store: Datast
     for system in served(store):
         translator = Translator(model, store, retrieval=RetrievalSettings(system=system, k=4, weight=0.0))
         looked_up = 0
-        kinds = [kind for kind in vars(lookup).values() if isinstance(kind, type) and "neighbours" in vars(kind)]
+        original = SentenceLookup.neighbours
+
+        def count(self: SentenceLookup, states: States, original: Any = original) -> Neighbours:
+            nonlocal looked_up
+            looked_up += 1
+            found: Neighbours = original(self, states)
+            assert bool((found.log_p > -torch.inf).any())
+            return found
+
         with pytest.MonkeyPatch.context() as patch, steps() as counted:
-            for kind in kinds:
-                original = kind.neighbours  # type: ignore[attr-defined]
-
-                def count(self: object, states: torch.Tensor, original: object = original) -> object:
-                    nonlocal looked_up
-                    looked_up += 1
-                    found = original(self, states)  # type: ignore[operator]
-                    assert bool((found.log_p > -torch.inf).any())
-                    return found
-
-                patch.setattr(kind, "neighbours", count)
+            patch.setattr(SentenceLookup, "neighbours", count)
             found = translator.translate(texts, options)
         assert [each.tokens for each in found] == [each.tokens for each in base]
         assert counted == base_steps
