@@ -140,12 +140,12 @@ def test_stages_add_up_to_the_whole() -> None:
 
 
 def test_the_product_is_as_before_once_it_was_timed(model: Model, store: Datastore, texts: list[str]) -> None:
-    before = Retriever.look, Translator.translate, lookup.Exact.neighbours
+    before = Retriever.look, Translator.translate, SentenceLookup.neighbours
     translator = Translator(model, store, system="fast")
     with split(CPU) as clock:
         translator.translate(texts)
     assert set(clock.seconds) == set(STAGES)
-    assert (Retriever.look, Translator.translate, lookup.Exact.neighbours) == before
+    assert (Retriever.look, Translator.translate, SentenceLookup.neighbours) == before
 
 
 def test_sweeps_over_retrieval_share_one_base(model: Model, store: Datastore, texts: list[str]) -> None:
