@@ -94,7 +94,7 @@ def look_up(
             for n in range(len(some)):
                 total[slots[sentence, n]] += some[n]
             used[row, beam] = _with_a_share(total, distinct[sentence], tokens[row, beam], log_p[row, beam])
-    most = used.max()
+    most = max(used.max(), 1)
     for row in range(batch):
         for beam in range(beams):  # filled up by one of its own: what is there twice is the same twice
             last = used[row, beam]
