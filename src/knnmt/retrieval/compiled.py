@@ -25,7 +25,7 @@ Ints = NDArray[np.integer[Any]]
 
 TOGETHER = 8  # numbers of a key that are read in one pass over the entries
 FADED = 100.0  # doublings: what weighs so much less than the nearest weighs nothing in float32
-LEAST = 1e-9  # of p_kNN: what has less has nothing
+LEAST = 1e-6  # of p_kNN: a token that has less has nothing
 _compiled: Callable[..., Any] = numba.njit(
     cache=True, nogil=True, error_model="numpy", fastmath={"nnan", "nsz", "arcp", "contract", "reassoc"}
 )
