@@ -151,5 +151,12 @@ def test_sentences_that_stay_find_what_they_found_before(tmp_path: Path) -> None
     for now, then in ((0, 1), (1, 3)):
         for beam in range(states.size(1)):
             assert shares(after.tokens[now, beam], after.log_p[now, beam]) == pytest.approx(
-                shares(before.tokens[then, beam], before.log_p[then, beam])
+                shares(before.tokens[then, beam], before.log_p[then, beam]), abs=1e-5
             )
+
+
+def test_no_number_of_neighbours_changes_anything(tmp_path: Path) -> None:
+    case = drawn(2)
+    store = case.write(tmp_path / "store")
+    few, many = (case.mixed(Retriever(store, CPU, RetrievalSettings(system="similar", k=k))) for k in (1, 64))
+    np.testing.assert_array_equal(few, many)
