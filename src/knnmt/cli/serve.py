@@ -62,7 +62,7 @@ def serve(
     max_import: Annotated[int, typer.Option(help="Most bytes of an imported file.")] = 256 << 20,
     time_limit: Annotated[float, typer.Option(help="Seconds after which a request is given up.")] = 30,
     queue: Annotated[int, typer.Option(help="Most requests that wait for the model.")] = 256,
-    batch_tokens: Annotated[int, typer.Option(help="Source tokens that are translated together.")] = 2048,
+    batch_tokens: Annotated[int, typer.Option(help="Source tokens that are translated together.")] = 4096,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     threads: ThreadsOption = None,

@@ -21,7 +21,7 @@ class ServerSettings(BaseModel):
     max_import: int = Field(default=256 << 20, ge=1, description="most bytes of an imported file")
     time_limit: float = Field(default=30, gt=0, description="seconds after which a request is given up")
     queue: int = Field(default=256, ge=1, description="most requests that wait for the model")
-    batch_tokens: int = Field(default=2048, ge=1, description="source tokens that are translated together")
+    batch_tokens: int = Field(default=4096, ge=1, description="source tokens that are translated together")
     batch_size: int = Field(default=32, ge=1, description="texts that the model takes at a time, of those together")
     gather: float = Field(default=0.003, ge=0, le=1, description="seconds to wait for one more request to join a batch")
     rate_limit: int = Field(default=0, ge=0, description="requests a minute for each key; 0: no limit")
