@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from knnmt.errors import KnnmtError
+from knnmt.memory import hold_little, trim
 from knnmt.server.metrics import Metrics
 from knnmt.server.settings import ServerSettings
 from knnmt.translate import TranslateSettings, Translation, Translator
@@ -25,6 +26,7 @@ from knnmt.translate import TranslateSettings, Translation, Translator
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+TIDY = 10.0  # seconds after which freed memory goes back to the system
 PATIENCE = 5  # times `gather`: how long a batch waits at most, as long as requests keep joining it
 CHARACTERS = 4  # of a token, about
 
@@ -161,11 +163,16 @@ class Worker:
     # ------------------------------------------------------------------------------------------- in the thread
 
     def _run(self) -> None:
+        hold_little()
+        tidied = time.monotonic()
         while (job := self._next()) is not None:
             if isinstance(job, _Call):
                 self._do(job)
             else:
                 self._translate(self._gather(job))
+            if time.monotonic() - tidied > TIDY:
+                trim()  # batches of all sizes leave holes, and more of them the longer a server runs
+                tidied = time.monotonic()
 
     def _next(self) -> _Texts | _Call | None:
         with self._changed:
