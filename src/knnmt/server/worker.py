@@ -26,7 +26,7 @@ from knnmt.translate import TranslateSettings, Translation, Translator
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-TIDY = 2.0  # seconds after which freed memory goes back to the system
+TIDY = 10.0  # seconds after which freed memory goes back to the system
 PATIENCE = 5  # times `gather`: how long a batch waits at most, as long as requests keep joining it
 CHARACTERS = 4  # of a token, about
 
