@@ -39,7 +39,7 @@ _HOMES = {
 }
 
 # oneDNN, which multiplies for torch on a CPU, and torch itself keep what was compiled for each of the last 1,024
-# shapes, some 300 KB each: texts of all lengths fill that with what is never used again. Both read this when first used.
+# shapes, some 300 KB each: texts of all lengths fill that with what is never used again. Both read this at first use.
 for _cache in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
     os.environ.setdefault(_cache, "64")
 
