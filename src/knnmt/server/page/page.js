@@ -67,6 +67,7 @@ const NAMES = {
   fast: "fast: Fast kNN-MT",
   faster: "faster: Faster kNN-MT",
   proto: "proto: prototypes",
+  similar: "similar: by word and segment",
 };
 
 function weigh() {
