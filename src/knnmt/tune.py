@@ -281,7 +281,7 @@ def _lesson(model: Model, retriever: Retriever, dev: Sequence[Segment], advance:
     """What a gate sees of each reference token in a step that wants it, by the functions of a step."""
     seen: list[tuple[Tensor, ...]] = []
     for shown in _show(model, retriever, dev):
-        found = shown.look.lookup.neighbours(shown.query)
+        found = shown.look.neighbours(shown.states)
         fixed = shown.look.weight(found, shown.logits, shown.logits[:, :, 0])  # by distance
         open_ = found.nearest < torch.inf
         p_knn = _p_of(found.tokens, found.log_p, shown.wanted)

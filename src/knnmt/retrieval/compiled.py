@@ -1,4 +1,5 @@
-"""`Small` on a CPU, compiled with numba: a step reads bytes where torch would read floats, and stops at what is near.
+"""`Small` on a CPU, compiled with numba: a step reads bytes where torch would read floats, and tells only shares that
+count.
 
 That is worth a compiled loop because a step has little to do: four bytes for one, the padding of a batch, and tokens
 that have no share are most of its time. Without numba, and on a GPU, `Small` does the same.
@@ -36,8 +37,7 @@ class CompiledSmall(Small):
 
     def __init__(self, tensors: Tensors, selection: Selection, settings: RetrievalSettings) -> None:
         super().__init__(tensors, selection, settings)
-        batch, longest = self.entries.shape
-        keys, step = tensors.small("target"), tensors.small("target").step
+        (batch, longest), keys, step = self.entries.shape, self.keys, self.keys.step
         rows = keys.rows.index_select(0, self.entries.flatten().clamp_min(0)).view(batch, longest, -1)
         self.rows = torch.zeros((batch, keys.width + -keys.width % TOGETHER, longest), dtype=torch.int8)
         self.rows[:, : keys.width] = rows.mT

@@ -259,15 +259,10 @@ class Small:
         p = faded.mul_(-1.0 / temperature).softmax(dim=2)
         if self.empty:  # nothing has no softmax
             p = p.nan_to_num_()
-        columns = self._columns(p.size(1))
-        total = p.new_zeros(columns.shape).scatter_add_(2, self.slots[:, None].expand(p.shape), p)
-        return Neighbours(columns, total.log_(), nearest)
-
-    def _columns(self, beams: int) -> Tensor:
-        """The tokens of each row, for every beam. (B, K, D)."""
-        if self.columns is None or self.columns.size(1) != beams:
-            self.columns = self.distinct[:, None].repeat(1, beams, 1)  # a copy is read faster than a view
-        return self.columns
+        if self.columns is None or self.columns.shape[:2] != p.shape[:2]:
+            self.columns = self.distinct[:, None].repeat(1, p.size(1), 1)  # a copy is read faster than a view
+        total = p.new_zeros(self.columns.shape).scatter_add_(2, self.slots[:, None].expand(p.shape), p)
+        return Neighbours(self.columns, total.log_(), nearest)
 
     def _distances(self, states: Tensor) -> Tensor:
         """(B, K, N)."""
