@@ -43,6 +43,11 @@ _HOMES = {
 for _cache in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
     os.environ.setdefault(_cache, "64")
 
+# torch's threads wait for their next work without sleeping for some 5 ms, and take the processor from all others: from
+# the compiled loops of a lookup first of all. Much less is enough for them.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "5000")
+
 try:
     __version__ = version("knnmt")
 except PackageNotFoundError:  # run from a source tree that was never installed

@@ -30,7 +30,7 @@ from .test_prototypes import off_grid
 def way(request: pytest.FixtureRequest) -> Iterator[None]:
     """The compiled loop, and what does the same without numba."""
     found = importlib.util.find_spec("numba") if request.param == "compiled" else None
-    with patch("knnmt.retrieval.systems.find_spec", return_value=found):
+    with patch("knnmt.retrieval.nearest.find_spec", return_value=found):
         yield
 
 

@@ -5,10 +5,8 @@ That is worth a compiled loop because a step has little to do: four bytes for on
 that have no share are most of its time. Without numba, and on a GPU, `Small` does the same.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -16,6 +14,7 @@ from torch import Tensor
 
 from knnmt.retrieval.combine import Neighbours
 from knnmt.retrieval.lookup import Small
+from knnmt.retrieval.loops import compiled, share_out
 from knnmt.retrieval.select import Selection
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.tensors import Tensors
@@ -26,10 +25,8 @@ Ints = NDArray[np.integer[Any]]
 
 TOGETHER = 8  # numbers of a key that are read in one pass over the entries
 FADED = 100.0  # doublings: what weighs so much less than the nearest weighs nothing in float32
+WORTH = 1 << 15  # comparisons of an entry that are worth a thread
 LEAST = 1e-6  # of p_kNN: a token that has less has nothing
-_compiled: Callable[..., Any] = numba.njit(
-    cache=True, nogil=True, error_model="numpy", fastmath={"nnan", "nsz", "arcp", "contract", "reassoc"}
-)
 
 
 class CompiledSmall(Small):
@@ -55,11 +52,13 @@ class CompiledSmall(Small):
             queries = torch.nn.functional.pad(queries, (0, self.rows.size(1) - queries.size(2)))
         shape = (*queries.shape[:2], self.distinct.size(1))
         nearest, tokens, log_p = torch.empty(shape[:2]), torch.empty(shape, dtype=torch.int64), torch.empty(shape)
-        arrays = self.here, self.rows, self.lengths, self.counts, *self.every
-        most = look_up(
-            queries.numpy(), *(array.numpy() for array in arrays), self.temperature, self.tensors.metric == "euclidean",
-            nearest.numpy(), tokens.numpy(), log_p.numpy(),
+        used = torch.empty(shape[:2], dtype=torch.int64)
+        arrays = self.here, self.rows, self.lengths, self.counts, *self.every, nearest, used, tokens, log_p
+        share_out(
+            look_up, self.counts[self.here].numpy() * shape[1], WORTH, queries.numpy(),
+            self.temperature, self.tensors.metric == "euclidean", *(array.numpy() for array in arrays),
         )  # fmt: skip
+        most = _fill_up(used.numpy(), tokens.numpy(), log_p.numpy())
         nearest = self.tensors.distance(nearest.mul_(self.keys.step**2))
         return Neighbours(tokens[:, :, :most], log_p[:, :, :most], nearest)
 
@@ -69,41 +68,45 @@ class CompiledSmall(Small):
         self.here = self.here[rows]
 
 
-@_compiled
+@compiled
 def look_up(
-    queries: Floats, here: Ints, rows: Bytes, lengths: Floats, counts: Ints, slots: Ints, distinct: Ints,
-    temperature: float, root: bool, nearest: Floats, tokens: Ints, log_p: Floats,
-) -> int:  # fmt: skip
-    """Find the tokens that have a share in p_kNN, and the nearest entry.
+    first: int, last: int, queries: Floats, temperature: float, root: bool,
+    here: Ints, rows: Bytes, lengths: Floats, counts: Ints, slots: Ints, distinct: Ints,
+    nearest: Floats, used: Ints, tokens: Ints, log_p: Floats,
+) -> None:  # fmt: skip
+    """Find the tokens that have a share in p_kNN, and the nearest entry, for the queries first to last of a batch.
 
-    queries: (B, K, p), in steps of the rows; here: (B,), the sentence of each; rows: (sentences, p, N), of which the
-    first counts[s] are there; lengths: (sentences, N), squared; slots: (sentences, N), which of its sentence's tokens,
-    distinct[s], each entry has; root: whether d is the square root of the squared distance. Fills nearest (B, K),
-    squared, and as much of tokens and log_p (B, K, D) as is used in any row; returns how much that is.
+    queries: (B, K, p), in steps of the rows; root: whether d is the square root of the squared distance; here: (B,),
+    the sentence of each; rows: (sentences, p, N), of which the first counts[s] are there; lengths: (sentences, N),
+    squared; slots: (sentences, N), which of its sentence's tokens, distinct[s], each entry has. Fills nearest (B, K),
+    squared, and the first used (B, K) of tokens and log_p (B, K, D).
     """
-    batch, beams = queries.shape[:2]
-    used = np.empty((batch, beams), np.int64)
     shares, total = np.empty(rows.shape[2], np.float32), np.empty(distinct.shape[1], np.float32)
-    for row in range(batch):
+    for row in range(first, last):
         sentence = here[row]
         some = shares[: counts[sentence]]
-        for beam in range(beams):
+        for beam in range(queries.shape[1]):
             own = _compare(queries[row, beam], rows[sentence], lengths[sentence], some)
             nearest[row, beam] = _softmax(some, own, temperature, root)
             total[:] = 0.0
             for n in range(len(some)):
                 total[slots[sentence, n]] += some[n]
             used[row, beam] = _with_a_share(total, distinct[sentence], tokens[row, beam], log_p[row, beam])
+
+
+@compiled
+def _fill_up(used: Ints, tokens: Ints, log_p: Floats) -> int:
+    """Fill up rows of which so much is used to the most of all, which is returned: what is there twice is the same."""
     most = max(used.max(), 1)
-    for row in range(batch):
-        for beam in range(beams):  # filled up by one of its own: what is there twice is the same twice
+    for row in range(used.shape[0]):
+        for beam in range(used.shape[1]):
             last = used[row, beam]
             tokens[row, beam, last:most] = tokens[row, beam, 0] if last else 0
             log_p[row, beam, last:most] = log_p[row, beam, 0] if last else -np.inf
     return int(most)
 
 
-@_compiled
+@compiled
 def _compare(query: Floats, rows: Bytes, lengths: Floats, squared: Floats) -> Any:
     """Fill in squared (N,), the squared distances of a query (p,) less its own squared length, which is returned."""
     squared[:] = lengths[: len(squared)]
@@ -120,7 +123,7 @@ def _compare(query: Floats, rows: Bytes, lengths: Floats, squared: Floats) -> An
     return own
 
 
-@_compiled
+@compiled
 def _softmax(shares: Floats, own: float, temperature: float, root: bool) -> Any:
     """From squared distances (N,) less `own` to the softmax of -d/T, in place; gives the smallest squared distance."""
     least = np.float32(np.inf)
@@ -154,7 +157,7 @@ def _softmax(shares: Floats, own: float, temperature: float, root: bool) -> Any:
     return nearest
 
 
-@_compiled
+@compiled
 def _with_a_share(total: Floats, distinct: Ints, tokens: Ints, log_p: Floats) -> int:
     """List the tokens that have a share worth speaking of, and return how many they are."""
     used = 0

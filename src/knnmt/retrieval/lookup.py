@@ -5,18 +5,24 @@ sentences, beams or tokens in a step, nor anything that waits for the device (FA
 with their distances; `neighbours` gives p_kNN, which for `Ranked` is prepared beforehand.
 """
 
+from collections.abc import Callable
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from knnmt.retrieval.combine import Lessons, Neighbours, merge
-from knnmt.retrieval.nearest import FAR, Table, least, pack, unpack
+from knnmt.retrieval.nearest import FAR, Table, least, pack, table, unpack
 from knnmt.retrieval.select import Selection
 from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.tensors import Keys, Tensors
+from knnmt.retrieval.tensors import Tensors
+
+if TYPE_CHECKING:
+    from knnmt.retrieval.halves import HalfTable
+
+MakeTable = Callable[..., "Table | HalfTable"]
 
 COMPARED = 1 << 26  # pairs of states and keys that an exact search of the whole store compares at a time
 BLOCKS = 1 << 14, 1 << 20  # keys that it does that with, at least and at most
@@ -67,19 +73,20 @@ class Lookup(Protocol):
 class Exact:
     """The k nearest of the entries that a sentence sees (Fast; Fast + clustered source)."""
 
-    def __init__(self, tensors: Tensors, selection: Selection, settings: RetrievalSettings) -> None:
+    def __init__(
+        self, tensors: Tensors, selection: Selection, settings: RetrievalSettings, make: MakeTable = table
+    ) -> None:
         self.tensors, self.settings = tensors, settings
         self.entries = selection.entries
-        self.table = _table(tensors, tensors.keys("target"), self.entries, self.entries < 0)
+        self.table = make(tensors.buffers, tensors.keys("target"), self.entries.clamp_min(0), self.entries < 0)
         self.tokens = tensors["target_ids"][self.entries.clamp_min(0)].long()
 
     def find(self, states: Tensor) -> Found:
         """The nearest of the sentence's own entries."""
-        return self._nearest(self.table.distances(states))
+        return self._found(*self.table.least(states, self.settings.k or self.table.count))
 
-    def _nearest(self, squared: Tensor) -> Found:
-        """The k smallest of distances (B, K, N)."""
-        squared, places = least(squared, min(self.settings.k or self.table.count, self.table.count))
+    def _found(self, squared: Tensor, places: Tensor) -> Found:
+        """The entries at places, with their squared distances. Both (B, K, k)."""
         entries, tokens = (each[:, None].expand(-1, places.size(1), -1) for each in (self.entries, self.tokens))
         distances = self.tensors.distance(squared)
         entries = entries.gather(2, places).masked_fill_(distances == FAR, -1)
@@ -156,7 +163,7 @@ class Ranked:
         self.entries, self.tokens, self.distances = _rankings(tensors, clusters, settings)
         self.merged = merge(self.tokens, -self.distances / settings.temperature_of(tensors.scale))
         empty = (self.distances == FAR).all(dim=1)[self.rows]
-        self.table = _table(tensors, tensors.means("cluster_target"), selection.clusters, empty)
+        self.table = table(tensors.buffers, tensors.means("cluster_target"), selection.clusters.clamp_min(0), empty)
 
     def find(self, states: Tensor) -> Found:
         """The first k of the nearest cluster, or of several together."""
@@ -188,11 +195,13 @@ class Ranked:
 class Prototypes(Exact):
     """The k prototypes with the best score: log count - d/T, with d the distance of their target mean."""
 
+    table: Table
+
     def __init__(self, tensors: Tensors, selection: Selection, settings: RetrievalSettings) -> None:
         self.tensors, self.settings = tensors, settings
         numbers = selection.entries
         there = numbers.clamp_min(0)
-        self.table = _table(tensors, tensors.prototypes("target"), numbers, numbers < 0)
+        self.table = Table(tensors.buffers, tensors.prototypes("target"), there, numbers < 0)
         self.entries = tensors["proto_entries"][there, 0].long().masked_fill_(numbers < 0, -1)
         self.tokens = tensors["proto_tokens"][there].long()
         self.log_counts = tensors["proto_counts"][there].float().log()
@@ -267,7 +276,7 @@ class Small:
     def _distances(self, states: Tensor) -> Tensor:
         """(B, K, N)."""
         if self.table is None:
-            self.table = _table(self.tensors, self.keys, self.entries, self.entries < 0)
+            self.table = Table(self.tensors.buffers, self.keys, self.entries.clamp_min(0), self.entries < 0)
         squared = self.table.distances_about(self.keys.narrow(states))[:, :, : self.table.count]
         return self.tensors.distance(squared.clamp_min_(0.0))
 
@@ -282,21 +291,22 @@ class Small:
 class ClusterExact(Exact):
     """The k entries of the nearest cluster that are nearest to the state itself (Faster without cached distances)."""
 
+    table: Table
+
     def __init__(self, tensors: Tensors, selection: Selection, settings: RetrievalSettings) -> None:
-        super().__init__(tensors, selection, settings)
-        self.slots = selection.slots
-        filled = torch.zeros(
-            len(self.slots), selection.clusters.size(1) + 1, dtype=torch.bool, device=self.slots.device
-        )
+        super().__init__(tensors, selection, settings, Table)
+        self.slots, clusters = selection.slots, selection.clusters
+        filled = torch.zeros(len(self.slots), clusters.size(1) + 1, dtype=torch.bool, device=self.slots.device)
         filled.scatter_(1, self.slots % filled.size(1), True)  # what is no slot (-1) fills the place behind the last
-        self.means = _table(tensors, tensors.means("cluster_target"), selection.clusters, ~filled[:, :-1])
+        means = tensors.means("cluster_target")
+        self.means = table(tensors.buffers, means, clusters.clamp_min(0), ~filled[:, :-1])
 
     def find(self, states: Tensor) -> Found:
         """The nearest of the nearest cluster's members."""
         _, slot = self.means.least(states, 1)
         squared = self.table.distances(states)
         squared[:, :, : self.table.count].masked_fill_(self.slots[:, None] != slot, FAR)
-        return self._nearest(squared)
+        return self._found(*least(squared, min(self.settings.k or self.table.count, self.table.count)))
 
     def keep(self, rows: Tensor) -> None:
         """Only these sentences are still searched."""
@@ -356,11 +366,6 @@ class Together:
 
 
 # --------------------------------------------------------------------------------------------------------- shared
-
-
-def _table(tensors: Tensors, keys: Keys, numbers: Tensor, missing: Tensor) -> Table:
-    """Rows (B, N) of keys, to be looked up step by step; -1 is none."""
-    return Table(tensors.buffers, keys, numbers.clamp_min(0), missing)
 
 
 def _filled(tokens: Tensor, slots: Tensor, new: Tensor, vocabulary: int) -> Tensor:

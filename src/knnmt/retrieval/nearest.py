@@ -2,6 +2,7 @@
 
 import math
 import weakref
+from importlib.util import find_spec
 from threading import RLock
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from knnmt.retrieval.halves import HalfTable
     from knnmt.retrieval.tensors import Keys
 
 FAR = torch.inf  # the distance of what is not there
@@ -87,6 +89,20 @@ class Table:
             if place != sentence:
                 self.rows[place] = self.rows[sentence]
         self.rows = self.rows[: len(sentences)]
+
+
+def compiles(device: torch.device) -> bool:
+    """Whether loops can be compiled for a device."""
+    return device.type == "cpu" and find_spec("numba") is not None
+
+
+def table(buffers: Buffers, keys: "Keys", numbers: Tensor, missing: Tensor) -> "Table | HalfTable":
+    """What finds the rows nearest to queries fastest among the rows `numbers` (B, N) of keys."""
+    if keys.halves and compiles(numbers.device):
+        from knnmt.retrieval.halves import HalfTable
+
+        return HalfTable(buffers, keys, numbers, missing)
+    return Table(buffers, keys, numbers, missing)
 
 
 def least(distances: Tensor, count: int) -> tuple[Tensor, Tensor]:

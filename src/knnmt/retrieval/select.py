@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from knnmt.retrieval.nearest import FAR, Buffers, Table, least, pack, runs, unpack
+from knnmt.retrieval.nearest import FAR, Buffers, Table, compiles, least, pack, runs, unpack
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.tensors import Clusters, Keys, Tensors
 
@@ -206,9 +206,15 @@ def _nearest_in_groups(
     chosen = search.nonzero().flatten()
     order = chosen[groups[chosen].argsort(stable=True)]
     kinds, counts = groups[order].unique_consecutive(return_counts=True)
-    bounds = torch.stack((offsets[kinds], offsets[kinds + 1], counts)).tolist()
+    bounds = torch.stack((offsets[kinds], offsets[kinds + 1], counts))
+    if keys.halves and compiles(queries.device):
+        from knnmt.retrieval import halves
+
+        starts, stops, asking = bounds
+        found[order] = halves.search(keys, starts, stops, queries[order], asking, count)[1]
+        return found
     at = 0
-    for start, stop, asking in zip(*bounds, strict=True):
+    for start, stop, asking in bounds.T.tolist():
         members, some = Table(buffers, keys, slice(start, stop)), order[at : at + asking]
         found[some] = start + members.least(queries[some], count)[1]
         at += asking

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from knnmt.model.transformer import States
 from knnmt.retrieval import lookup, select
 from knnmt.retrieval.combine import Neighbours, learned, mix, weights
 from knnmt.retrieval.gate import Purpose, require_gate
+from knnmt.retrieval.nearest import compiles
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.tensors import Tensors
 
@@ -51,7 +51,7 @@ class System:
 
 def _small(tensors: Tensors, selection: select.Selection, settings: RetrievalSettings) -> lookup.Lookup:
     """`Small`, compiled where that is possible."""
-    if tensors.device.type == "cpu" and find_spec("numba") is not None:
+    if compiles(tensors.device):
         from knnmt.retrieval.compiled import CompiledSmall
 
         return CompiledSmall(tensors, selection, settings)

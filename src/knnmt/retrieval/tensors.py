@@ -34,6 +34,11 @@ class Keys:
         """The numbers of a state."""
         return self.rows.size(1) if self.codebooks is None else self.codebooks.size(0) * self.codebooks.size(2)
 
+    @property
+    def halves(self) -> bool:
+        """Whether the states are kept as they are, in 16 bits."""
+        return self.codebooks is None and self.steps is None and self.rows.dtype == torch.float16
+
     def __getitem__(self, rows: Tensor | slice) -> Tensor:
         """The states of these rows. (...) int64 to (..., d), float16 or float32."""
         found = self.rows[rows]
