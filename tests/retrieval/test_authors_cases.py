@@ -28,6 +28,8 @@ from ..oracle.datastore import Segment, Store
 from ..oracle.datastore import build as oracle_build
 from .examples import BY_SOURCE, CPU, built
 
+pytestmark = pytest.mark.usefixtures("way")
+
 Folder = Callable[[str], Path]
 
 

@@ -19,6 +19,8 @@ from ..datastore.examples import written
 from ..oracle.datastore import Store
 from .examples import CPU
 
+pytestmark = pytest.mark.usefixtures("way")
+
 WIDTH, SIZES = 3, [0, 400, 37, 0, 1]  # tokens of each type
 TOKENS = sum(SIZES)
 

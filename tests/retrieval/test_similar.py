@@ -1,8 +1,6 @@
 """The system `similar` against the oracle: what a sentence sees by word and by segment, and what it finds there."""
 
-import importlib.util
 import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,13 +23,7 @@ from ..oracle import similar, systems
 from .examples import CPU, CUDA, Case, oracle_settings
 from .test_prototypes import off_grid
 
-
-@pytest.fixture(autouse=True, scope="module", params=["compiled", "torch"])
-def way(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The compiled loop, and what does the same without numba."""
-    found = importlib.util.find_spec("numba") if request.param == "compiled" else None
-    with patch("knnmt.retrieval.nearest.find_spec", return_value=found):
-        yield
+pytestmark = pytest.mark.usefixtures("way")
 
 
 def drawn(seed: int, metric: Metric = "squared", width: int = 8, batch: int = 3) -> Case:

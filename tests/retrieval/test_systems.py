@@ -22,6 +22,8 @@ from ..datastore.examples import written
 from ..oracle import datastore
 from .examples import BY_SOURCE, CPU, CUDA, ORACLE, UNSEEN, VOCABULARY, Case, assert_same, built, decoded
 
+pytestmark = pytest.mark.usefixtures("way")
+
 SEEDS = st.integers(0, 2**32 - 1)
 METRICS: list[Metric] = ["squared", "euclidean", "cosine"]
 PLAIN = RetrievalSettings(k=3, c=2, temperature=1.5, weight=0.6, adapt="constant", reach=4.0)

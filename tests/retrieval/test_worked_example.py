@@ -19,6 +19,8 @@ from knnmt.retrieval.systems import Retriever, SentenceLookup
 from ..datastore.examples import written
 from ..oracle.test_worked_example import EXAMPLE, SENTENCE, STATES, A, B, D, F, a, b, c, d, e
 
+pytestmark = pytest.mark.usefixtures("way")
+
 Listed = list[tuple[int, int, float]]
 CPU = torch.device("cpu")
 LN2, LN3 = math.log(2), math.log(3)

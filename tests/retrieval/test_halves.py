@@ -1,0 +1,117 @@
+"""Compiled search among 16-bit rows: NumPy's sort by (distance, number), with ties; the same bits in any company."""
+
+import os
+from collections.abc import Iterator
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from knnmt.retrieval import halves, loops
+from knnmt.retrieval.halves import BLOCK, TOGETHER, HalfTable, search
+from knnmt.retrieval.nearest import Buffers, Table
+from knnmt.retrieval.tensors import Keys
+
+
+@pytest.fixture(autouse=True, params=[1, 3])
+def threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    """One thread, and several that each have little to do."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    with patch.object(halves, "WORTH", 1):
+        yield
+    torch.set_num_threads(before)
+
+
+def keys_of(rows: Tensor) -> Keys:
+    """Rows (N, d) as keys."""
+    return Keys(rows.half(), rows.half().float().square().sum(dim=-1))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 2 * TOGETHER + 1)), max_size=6),
+    st.integers(1, 12),
+    st.integers(1, 20),
+    st.integers(0, 2**32 - 1),
+)
+@example([(2 * BLOCK + 7, TOGETHER + 1), (BLOCK, 1)], 12, 5, 0)
+@settings(deadline=None)
+def test_groups_are_searched_as_numpy_sorts_them(groups: list[tuple[int, int]], count: int, d: int, seed: int) -> None:
+    sizes, asking = torch.tensor(groups, dtype=torch.int64).view(-1, 2).T
+    rng = np.random.default_rng(seed)
+    rows, queries = (rng.integers(-2, 3, (int(each.sum()), d)) for each in (sizes, asking))
+    stops = sizes.cumsum(0)
+    keys = keys_of(torch.from_numpy(rows))
+    squared, numbers = search(keys, stops - sizes, stops, torch.from_numpy(queries).float(), asking, count)
+    assert squared.shape == numbers.shape == (len(queries), count)
+    at = 0
+    for (size, some), stop in zip(groups, stops.tolist(), strict=True):
+        for query in range(at, at + some):
+            wanted = np.square(rows[stop - size : stop] - queries[query]).sum(axis=1)
+            order = np.argsort(wanted, kind="stable")[:count]
+            np.testing.assert_array_equal(numbers[query, : len(order)].numpy(), order + stop - size)
+            np.testing.assert_array_equal(squared[query, : len(order)].numpy(), wanted[order])
+            assert (squared[query, len(order) :] == torch.inf).all()
+        at += some
+
+
+def test_every_float16_counts_as_what_it_is() -> None:
+    every = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(torch.float16)
+    every = every[every.isfinite()]
+    group = torch.tensor([0]), torch.tensor([len(every)])
+    for query in (0.0, 6e-8, -0.7, 300.0, -65504.0):
+        asked = torch.tensor([[query]])
+        squared, numbers = search(keys_of(every[:, None]), *group, asked, torch.tensor([1]), len(every))
+        wanted = (every[numbers[0]].double() - query).square()
+        # what is rounded is rounded beside the squared lengths
+        most = 1e-6 * (every[numbers[0]].double().square() + query**2)
+        assert ((squared[0] - wanted).abs() <= most).all()
+        assert len(numbers[0].unique()) == len(every)
+
+
+def test_a_query_finds_the_same_bits_alone_and_among_others() -> None:
+    rng = torch.Generator().manual_seed(3)
+    keys, queries = keys_of(torch.randn(70, 36, generator=rng)), torch.randn(13, 36, generator=rng)
+    group = torch.tensor([0]), torch.tensor([70])
+    together = search(keys, *group, queries, torch.tensor([13]), 9)
+    for number, query in enumerate(queries):
+        alone = search(keys, *group, query[None], torch.tensor([1]), 9)
+        for ours, theirs in zip(together, alone, strict=True):
+            assert torch.equal(ours[number], theirs[0])
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 7), st.integers(0, 60), st.integers(1, 16))
+@settings(deadline=None)
+def test_a_table_finds_what_torch_finds(seed: int, queries: int, count: int, width: int) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    keys, buffers = keys_of(torch.randint(-2, 3, (50, width), generator=rng).float()), Buffers(torch.device("cpu"))
+    numbers = torch.randint(0, 50, (3, count), generator=rng)
+    missing = torch.rand(numbers.shape, generator=rng) < torch.tensor([[0.0], [0.3], [1.0]])
+    tables = [make(buffers, keys, numbers, missing) for make in (HalfTable, Table)]
+    asked = torch.randint(-2, 3, (3, queries, width), generator=rng).float()
+    for sentences in (torch.arange(3), torch.tensor([0, 2]), torch.tensor([1])):
+        (ours, places), (theirs, wanted) = (table.least(asked, 8) for table in tables)
+        assert torch.equal(ours, theirs)
+        assert torch.equal(places[ours < torch.inf], wanted[ours < torch.inf])
+        for table in tables:
+            table.keep(sentences)
+        asked = asked[sentences]
+
+
+def test_a_child_process_has_threads_of_its_own() -> None:
+    sizes, done = np.ones(4, np.int64), np.zeros(4)
+
+    def loop(first: int, last: int) -> None:
+        done[first:last] += 1
+
+    loops.share_out(loop, sizes, 1)
+    child = os.fork()
+    if not child:
+        loops.share_out(loop, sizes, 1)
+        os._exit(0 if (done == 2).all() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (done == 1).all()
