@@ -94,9 +94,11 @@ def test_a_table_finds_what_torch_finds(seed: int, queries: int, count: int, wid
     tables = [make(buffers, keys, numbers, missing) for make in (HalfTable, Table)]
     asked = torch.randint(-2, 3, (3, queries, width), generator=rng).float()
     for sentences in (torch.arange(3), torch.tensor([0, 2]), torch.tensor([1])):
-        (ours, places), (theirs, wanted) = (table.least(asked, 8) for table in tables)
-        assert torch.equal(ours, theirs)
-        assert torch.equal(places[ours < torch.inf], wanted[ours < torch.inf])
+        begin, end = torch.randint(0, count + 1, (2, *asked.shape[:2]), generator=rng).sort(dim=0).values
+        for within in (None, (begin, end)):
+            (ours, places), (theirs, wanted) = (table.least(asked, 8, within) for table in tables)
+            assert torch.equal(ours, theirs)
+            assert torch.equal(places[ours < torch.inf], wanted[ours < torch.inf])
         for table in tables:
             table.keep(sentences)
         asked = asked[sentences]

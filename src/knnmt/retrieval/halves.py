@@ -46,13 +46,17 @@ class HalfTable:
         there = torch.where(missing, 0, torch.arange(1, self.count + 1))
         self.stops = self.starts + (there.amax(dim=1) if self.count else 0)
 
-    def least(self, queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The squared distances and places of the rows nearest to queries (B, Q, d). Both (B, Q, up to count)."""
-        asking = torch.full_like(self.starts, queries.size(1))
-        squared, rows = search(
-            self.keys, self.starts, self.stops, queries.flatten(0, 1), asking, min(count, self.count)
-        )
+    def least(self, queries: Tensor, count: int, within: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        """The squared distances and places of the rows nearest to queries (B, Q, d). Both (B, Q, up to count).
+
+        within: (B, Q) each, from which place on and up to which one a query may find rows
+        """
         shape = (*queries.shape[:2], -1)
+        starts, stops, asking = self.starts, self.stops, torch.full_like(self.starts, queries.size(1))
+        if within is not None:
+            starts, stops = ((self.starts[:, None] + bound).flatten() for bound in within)
+            asking = torch.ones_like(starts)
+        squared, rows = search(self.keys, starts, stops, queries.flatten(0, 1), asking, min(count, self.count))
         return squared.view(shape), (rows.view(shape) - self.starts[:, None, None]).clamp_min_(0)
 
     def keep(self, sentences: Tensor) -> None:

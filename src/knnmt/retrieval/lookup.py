@@ -5,9 +5,8 @@ sentences, beams or tokens in a step, nor anything that waits for the device (FA
 with their distances; `neighbours` gives p_kNN, which for `Ranked` is prepared beforehand.
 """
 
-from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -18,11 +17,6 @@ from knnmt.retrieval.nearest import FAR, Table, least, pack, table, unpack
 from knnmt.retrieval.select import Selection
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.tensors import Tensors
-
-if TYPE_CHECKING:
-    from knnmt.retrieval.halves import HalfTable
-
-MakeTable = Callable[..., "Table | HalfTable"]
 
 COMPARED = 1 << 26  # pairs of states and keys that an exact search of the whole store compares at a time
 BLOCKS = 1 << 14, 1 << 20  # keys that it does that with, at least and at most
@@ -73,20 +67,19 @@ class Lookup(Protocol):
 class Exact:
     """The k nearest of the entries that a sentence sees (Fast; Fast + clustered source)."""
 
-    def __init__(
-        self, tensors: Tensors, selection: Selection, settings: RetrievalSettings, make: MakeTable = table
-    ) -> None:
+    def __init__(self, tensors: Tensors, selection: Selection, settings: RetrievalSettings) -> None:
         self.tensors, self.settings = tensors, settings
         self.entries = selection.entries
-        self.table = make(tensors.buffers, tensors.keys("target"), self.entries.clamp_min(0), self.entries < 0)
+        self.table = table(tensors.buffers, tensors.keys("target"), self.entries.clamp_min(0), self.entries < 0)
         self.tokens = tensors["target_ids"][self.entries.clamp_min(0)].long()
 
     def find(self, states: Tensor) -> Found:
         """The nearest of the sentence's own entries."""
-        return self._found(*self.table.least(states, self.settings.k or self.table.count))
+        return self._nearest(states)
 
-    def _found(self, squared: Tensor, places: Tensor) -> Found:
-        """The entries at places, with their squared distances. Both (B, K, k)."""
+    def _nearest(self, states: Tensor, within: tuple[Tensor, Tensor] | None = None) -> Found:
+        """The k nearest, of the places that each state may find (B, K), from the first to that behind the last."""
+        squared, places = self.table.least(states, self.settings.k or self.table.count, within)
         entries, tokens = (each[:, None].expand(-1, places.size(1), -1) for each in (self.entries, self.tokens))
         distances = self.tensors.distance(squared)
         entries = entries.gather(2, places).masked_fill_(distances == FAR, -1)
@@ -291,27 +284,24 @@ class Small:
 class ClusterExact(Exact):
     """The k entries of the nearest cluster that are nearest to the state itself (Faster without cached distances)."""
 
-    table: Table
-
     def __init__(self, tensors: Tensors, selection: Selection, settings: RetrievalSettings) -> None:
-        super().__init__(tensors, selection, settings, Table)
-        self.slots, clusters = selection.slots, selection.clusters
-        filled = torch.zeros(len(self.slots), clusters.size(1) + 1, dtype=torch.bool, device=self.slots.device)
-        filled.scatter_(1, self.slots % filled.size(1), True)  # what is no slot (-1) fills the place behind the last
-        means = tensors.means("cluster_target")
-        self.means = table(tensors.buffers, means, clusters.clamp_min(0), ~filled[:, :-1])
+        super().__init__(tensors, selection, settings)
+        clusters, slots = selection.clusters, selection.slots
+        sizes = slots.new_zeros((len(slots), clusters.size(1) + 1))
+        sizes.scatter_add_(1, slots % sizes.size(1), torch.ones_like(slots))  # no slot (-1) is the one behind the last
+        sizes = sizes[:, :-1]
+        self.bounds = torch.nn.functional.pad(sizes.cumsum(dim=1), (1, 0))  # a cluster's entries stand together
+        self.means = table(tensors.buffers, tensors.means("cluster_target"), clusters.clamp_min(0), sizes == 0)
 
     def find(self, states: Tensor) -> Found:
         """The nearest of the nearest cluster's members."""
-        _, slot = self.means.least(states, 1)
-        squared = self.table.distances(states)
-        squared[:, :, : self.table.count].masked_fill_(self.slots[:, None] != slot, FAR)
-        return self._found(*least(squared, min(self.settings.k or self.table.count, self.table.count)))
+        slot = self.means.least(states, 1)[1][:, :, 0]
+        return self._nearest(states, (self.bounds.gather(1, slot), self.bounds.gather(1, slot + 1)))
 
     def keep(self, rows: Tensor) -> None:
         """Only these sentences are still searched."""
         super().keep(rows)
-        self.slots = self.slots[rows]
+        self.bounds = self.bounds[rows]
         self.means.keep(rows)
 
 

@@ -68,9 +68,17 @@ class Table:
         self.rows[..., count:, keys.width] = FAR
         self.rows[..., keys.width + 1] = 1.0
 
-    def least(self, queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The squared distances and places of the rows nearest to queries (..., Q, d). Both (..., Q, up to count)."""
-        return least(self.distances(queries), min(count, self.count))
+    def least(self, queries: Tensor, count: int, within: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        """The squared distances and places of the rows nearest to queries (..., Q, d). Both (..., Q, up to count).
+
+        within: (..., Q) each, from which place on and up to which one a query may find rows
+        """
+        distances = self.distances(queries)
+        if within is not None:
+            places = torch.arange(distances.size(-1), device=distances.device)
+            begin, end = (bound[..., None] for bound in within)
+            distances.masked_fill_((places < begin) | (places >= end), FAR)
+        return least(distances, min(count, self.count))
 
     def distances(self, queries: Tensor) -> Tensor:
         """Squared distances of queries (..., Q, d) to all rows, filled up by FAR. (..., Q, N or more)."""
