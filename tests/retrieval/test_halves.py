@@ -1,5 +1,6 @@
 """Compiled search among 16-bit rows: NumPy's sort by (distance, number), with ties; the same bits in any company."""
 
+import importlib.util
 import os
 from collections.abc import Iterator
 from unittest.mock import patch
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from knnmt.retrieval import halves, loops
 from knnmt.retrieval.halves import BLOCK, TOGETHER, HalfTable, search
-from knnmt.retrieval.nearest import Buffers, Table
+from knnmt.retrieval.nearest import Buffers, Table, nearest_of_all
 from knnmt.retrieval.tensors import Keys
 
 
@@ -38,7 +39,7 @@ def keys_of(rows: Tensor) -> Keys:
     st.integers(1, 20),
     st.integers(0, 2**32 - 1),
 )
-@example([(2 * BLOCK + 7, TOGETHER + 1), (BLOCK, 1)], 12, 5, 0)
+@example([(2 * BLOCK // 64 + 7, TOGETHER + 1), (BLOCK // 64, 1)], 12, 64, 0)
 @settings(deadline=None)
 def test_groups_are_searched_as_numpy_sorts_them(groups: list[tuple[int, int]], count: int, d: int, seed: int) -> None:
     sizes, asking = torch.tensor(groups, dtype=torch.int64).view(-1, 2).T
@@ -102,6 +103,22 @@ def test_a_table_finds_what_torch_finds(seed: int, queries: int, count: int, wid
         for table in tables:
             table.keep(sentences)
         asked = asked[sentences]
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 300), st.integers(1, 12), st.sampled_from([0.0, 0.3, 1.0]))
+@settings(deadline=None)
+def test_all_rows_are_searched_as_torch_does(seed: int, size: int, count: int, share: float) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    keys = keys_of(torch.randint(-2, 3, (size, 4), generator=rng).float())
+    queries = torch.randint(-2, 3, (7, 4), generator=rng).float()
+    hidden = torch.rand(size, generator=rng) < share if share else None
+    buffers, found = Buffers(torch.device("cpu")), []
+    for there in (importlib.util.find_spec("numba"), None):
+        with patch("knnmt.retrieval.nearest.find_spec", return_value=there):
+            found.append(nearest_of_all(buffers, keys, queries, count, hidden))
+    (squared, numbers), (same, wanted) = found
+    assert torch.equal(squared, same)
+    assert torch.equal(numbers[squared < torch.inf], wanted[squared < torch.inf])
 
 
 def test_a_child_process_has_threads_of_its_own() -> None:

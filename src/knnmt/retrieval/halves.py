@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from knnmt.retrieval.loops import compiled, share_out
-from knnmt.retrieval.nearest import FAR, Buffers, unpack
+from knnmt.retrieval.nearest import FAR, Buffers, pack, unpack
 from knnmt.retrieval.tensors import Keys
 
 Floats = NDArray[np.float32]
@@ -20,7 +20,8 @@ Halves = NDArray[np.int16]
 Ints = NDArray[np.int64]
 
 TOGETHER = 5  # queries that a row is compared with when it is read: a usual number of beams
-BLOCK = 512  # rows that stay in the cache while all queries are compared with them
+BLOCK = 1 << 17  # numbers of rows that stay in the cache while all queries are compared with them
+STRETCHES = 64  # that a search of all rows is shared out in
 NOTHING = 0x7F800000 << 32  # an infinite distance and the number 0, packed
 WORTH = 1 << 13  # comparisons of a row that are worth a thread
 
@@ -83,16 +84,28 @@ def search(
     return unpack(found.sort(dim=1).values)
 
 
+def search_all(keys: Keys, queries: Tensor, count: int, hidden: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The same of all rows, for queries (Q, d), but for rows that are hidden (N,): in stretches, one for a thread."""
+    lengths = keys.norms if hidden is None else keys.norms.masked_fill(hidden, FAR)
+    starts = torch.arange(0, len(keys), max(WORTH, -(-len(keys) // STRETCHES)))
+    stops = torch.cat((starts[1:], torch.tensor([len(keys)])))
+    asking = torch.full_like(starts, len(queries))
+    found = pack(*search(Keys(keys.rows, lengths), starts, stops, queries.repeat(len(starts), 1), asking, count))
+    found = found.view(len(starts), len(queries), count).transpose(0, 1).flatten(1)
+    return unpack(found.topk(count, dim=1, largest=False).values)
+
+
 @compiled
 def _search(
     first: int, last: int, rows: Halves, lengths: Floats, starts: Ints, stops: Ints,
     queries: Floats, own: Floats, begins: Ints, ends: Ints, found: Ints,
 ) -> None:  # fmt: skip
     """Fill in what the queries of groups first to last find: (Q, count), heaps of packed distances and numbers."""
+    block = max(1, BLOCK // rows.shape[1])
     together = np.zeros((TOGETHER, queries.shape[1]), np.float32)
     for group in range(first, last):
-        for start in range(starts[group], stops[group], BLOCK):
-            stop = min(start + BLOCK, stops[group])
+        for start in range(starts[group], stops[group], block):
+            stop = min(start + block, stops[group])
             for begin in range(begins[group], ends[group], TOGETHER):
                 end = min(begin + TOGETHER, ends[group])
                 together[: end - begin] = queries[begin:end]

@@ -13,13 +13,11 @@ import torch
 from torch import Tensor
 
 from knnmt.retrieval.combine import Lessons, Neighbours, merge
-from knnmt.retrieval.nearest import FAR, Table, least, pack, table, unpack
+from knnmt.retrieval.nearest import FAR, Table, least, nearest_of_all, table
 from knnmt.retrieval.select import Selection
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.tensors import Tensors
 
-COMPARED = 1 << 26  # pairs of states and keys that an exact search of the whole store compares at a time
-BLOCKS = 1 << 14, 1 << 20  # keys that it does that with, at least and at most
 FADED = 80.0  # of T: what is so much farther than the nearest weighs nothing in float32
 LESSONS_SHARE = 0.97  # of p_kNN, where lessons are heard
 MUCH_NEARER = 0.5  # times the distance of the nearest entry of the part
@@ -103,18 +101,11 @@ class Whole:
         self.keys = tensors.keys("target")
 
     def find(self, states: Tensor) -> Found:
-        """The nearest of all entries, a block of them at a time."""
-        queries = states.flatten(0, 1)
-        count = min(self.settings.k or 1, len(self.keys))
-        block = min(max(COMPARED // len(queries), BLOCKS[0]), BLOCKS[1])
-        best = torch.empty((len(queries), 0), dtype=torch.int64, device=states.device)
-        for start in range(0, len(self.keys), block):
-            some = slice(start, start + block)
-            hidden = None if self.tensors.hidden is None else self.tensors.hidden[some]
-            squared, places = Table(self.tensors.buffers, self.keys, some, hidden).least(queries, count)
-            best = torch.cat((best, pack(squared, places + start)), dim=1)
-            best = best.topk(min(count, best.size(1)), dim=1, largest=False).values
-        squared, entries = (each.unflatten(0, states.shape[:2]) for each in unpack(best))
+        """The nearest of all entries."""
+        found = nearest_of_all(
+            self.tensors.buffers, self.keys, states.flatten(0, 1), self.settings.k or 1, self.tensors.hidden
+        )
+        squared, entries = (each.unflatten(0, states.shape[:2]) for each in found)
         return _found(self.tensors, squared, entries)
 
     def neighbours(self, states: Tensor) -> Neighbours:

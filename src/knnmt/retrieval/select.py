@@ -10,11 +10,12 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from knnmt.retrieval.nearest import FAR, Buffers, Table, compiles, least, pack, runs, unpack
+from knnmt.retrieval.nearest import FAR, Buffers, Table, compiles, least, pack, runs, table, unpack
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.tensors import Clusters, Keys, Tensors
 
 LARGE_TYPE = 30_000  # tokens of a type from which only those of its nearest clusters are compared
+LARGE_ROWS = 1 << 17  # of their tokens that are compared at a time
 COARSE_PROBE = 8  # coarse clusters whose clusters are compared, where a type has two levels
 BEST = 128  # segments that are most like a sentence, in which the tokens of frequent types are looked for
 OFFERED = 64  # tokens that a source token chooses c from
@@ -130,20 +131,31 @@ def _nearest_tokens(tensors: Tensors, types: Tensor, states: Tensor, settings: R
     sizes = offsets[types + 1] - offsets[types]
     large = (sizes >= LARGE_TYPE) & ("cluster_offsets" in tensors.arrays)  # what was taught has no clusters
     rows = _nearest_in_groups(tensors.buffers, states, types, offsets, keys, settings.seen, skip=large)
-    for query in large.nonzero().flatten().tolist():
-        rows[query] = _nearest_in_large_type(tensors, types[query], states[query], settings)
+    if bool(large.any()):
+        rows[large] = _nearest_in_large_types(tensors, types[large], states[large], settings)
     return rows
 
 
-def _nearest_in_large_type(tensors: Tensors, kind: Tensor, state: Tensor, settings: RetrievalSettings) -> Tensor:
-    """The c nearest tokens among those of the type's nearest clusters. Gives (c,)."""
-    begin, end = tensors["cluster_offsets"][kind], tensors["cluster_offsets"][kind + 1]
-    means = Table(tensors.buffers, tensors.means("cluster_source"), slice(int(begin), int(end)))
-    clusters = begin + means.least(state[None], settings.nprobe)[1][0].sort().values
-    starts = tensors["cluster_starts"]
-    rows = runs(starts[clusters], starts[clusters + 1] - starts[clusters])
-    nearest = Table(tensors.buffers, tensors.keys("source"), rows).least(state[None], settings.seen)[1][0]
-    return torch.nn.functional.pad(rows[nearest], (0, settings.seen - len(nearest)), value=-1)
+def _nearest_in_large_types(tensors: Tensors, types: Tensor, states: Tensor, settings: RetrievalSettings) -> Tensor:
+    """The c nearest tokens among those of the type's nearest clusters. (Q,), (Q, d) to (Q, c)."""
+    buffers, keys, count = tensors.buffers, tensors.keys("source"), settings.seen
+    offsets, means = tensors["cluster_offsets"], tensors.means("cluster_source")
+    probe = min(settings.nprobe, int((offsets[types + 1] - offsets[types]).max()))
+    clusters = _nearest_in_groups(buffers, states, types, offsets, means, probe)
+    if keys.halves and compiles(states.device):  # each cluster is read once for all that ask for it
+        asking = states.repeat_interleave(probe, dim=0)
+        some = _nearest_in_groups(buffers, asking, clusters.flatten(), tensors["cluster_starts"], keys, count)
+        tokens = some.view(len(types), -1).sort(dim=1).values
+    else:
+        query, _, members = _members(tensors, clusters)
+        tokens = _rows(query, members, len(types))
+    found = torch.full((len(types), count), -1, device=types.device)
+    for some in torch.arange(len(types), device=types.device).split(max(1, LARGE_ROWS // tokens.size(1))):
+        near = table(buffers, keys, tokens[some].clamp_min(0), tokens[some] < 0)
+        squared, places = near.least(states[some, None], count)
+        nearest = tokens[some].gather(1, places[:, 0]).masked_fill_(squared[:, 0] == FAR, -1)
+        found[some, : nearest.size(1)] = nearest
+    return found
 
 
 def _clusters(tensors: Tensors, source: Source, lists: Literal["link", "ranking"]) -> Tensor:
@@ -195,9 +207,11 @@ def _nearest_in_groups(
 ) -> Tensor:
     """The `count` rows nearest to each query in its group, offsets[g] to offsets[g+1]; -1 where there are fewer.
 
-    queries: (Q, d); groups: (Q,). Gives (Q, count) int64. Groups that are no larger than `count` need no search.
+    queries: (Q, d); groups: (Q,), -1 for none. Gives (Q, count) int64. Groups that are no larger than `count` need no
+    search.
     """
-    begin, size = offsets[groups], offsets[groups + 1] - offsets[groups]
+    begin = offsets[groups]
+    size = torch.where(groups < 0, 0, offsets[groups + 1] - begin)
     places = torch.arange(count, device=queries.device)
     found = torch.where(places < size[:, None], begin[:, None] + places, -1)
     search = size > count
