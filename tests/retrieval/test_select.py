@@ -182,3 +182,19 @@ def test_what_a_sentence_sees_is_the_union_over_its_tokens_each_once(flat: Datas
         apart = {number for row in listed(select_by(tensors, one, chosen).entries) for number in row}
         (joined,) = listed(select_by(tensors, together, chosen).entries)
         assert joined == sorted(apart)
+
+
+@pytest.mark.parametrize("gathered", [1, 100, 10**6])
+def test_what_is_looked_for_by_query_is_what_is_found_by_group(
+    flat: Datastore, monkeypatch: pytest.MonkeyPatch, gathered: int
+) -> None:
+    monkeypatch.setattr(select, "GATHERED", gathered)
+    tensors, types = Tensors(flat, CPU), torch.tensor([1, 1, 1, 2, 2])
+    states = torch.from_numpy(asked(types.tolist(), seed=2)[1])
+    keys, offsets = tensors.keys("source"), tensors["type_offsets"]
+    begin, size = offsets[types], offsets[types + 1] - offsets[types]
+    counts = torch.tensor([3, 2])
+    by_group = select._by_group(tensors.buffers, states, counts, begin[[0, 3]], (begin + size)[[0, 3]], keys, 7)
+    order = torch.tensor([3, 0, 4, 2, 1])
+    by_query = select._by_query(tensors.buffers, states[order], begin[order], size[order], keys, 7)
+    assert torch.equal(by_query, by_group[order])

@@ -15,7 +15,7 @@ from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.tensors import Clusters, Keys, Tensors
 
 LARGE_TYPE = 30_000  # tokens of a type from which only those of its nearest clusters are compared
-LARGE_ROWS = 1 << 17  # of their tokens that are compared at a time
+GATHERED = 1 << 18  # rows that are copied at a time, to be compared
 COARSE_PROBE = 8  # coarse clusters whose clusters are compared, where a type has two levels
 BEST = 128  # segments that are most like a sentence, in which the tokens of frequent types are looked for
 OFFERED = 64  # tokens that a source token chooses c from
@@ -150,7 +150,7 @@ def _nearest_in_large_types(tensors: Tensors, types: Tensor, states: Tensor, set
         query, _, members = _members(tensors, clusters)
         tokens = _rows(query, members, len(types))
     found = torch.full((len(types), count), -1, device=types.device)
-    for some in torch.arange(len(types), device=types.device).split(max(1, LARGE_ROWS // tokens.size(1))):
+    for some in torch.arange(len(types), device=types.device).split(max(1, GATHERED // tokens.size(1))):
         near = table(buffers, keys, tokens[some].clamp_min(0), tokens[some] < 0)
         squared, places = near.least(states[some, None], count)
         nearest = tokens[some].gather(1, places[:, 0]).masked_fill_(squared[:, 0] == FAR, -1)
@@ -218,20 +218,43 @@ def _nearest_in_groups(
     if skip is not None:
         search &= ~skip
     chosen = search.nonzero().flatten()
-    order = chosen[groups[chosen].argsort(stable=True)]
-    kinds, counts = groups[order].unique_consecutive(return_counts=True)
-    bounds = torch.stack((offsets[kinds], offsets[kinds + 1], counts))
+    if queries.device.type == "cpu":
+        order = chosen[groups[chosen].argsort(stable=True)]
+        kinds, asking = groups[order].unique_consecutive(return_counts=True)
+        found[order] = _by_group(buffers, queries[order], asking, offsets[kinds], offsets[kinds + 1], keys, count)
+    else:
+        found[chosen] = _by_query(buffers, queries[chosen], begin[chosen], size[chosen], keys, count)
+    return found
+
+
+def _by_group(
+    buffers: Buffers, queries: Tensor, asking: Tensor, starts: Tensor, stops: Tensor, keys: Keys, count: int
+) -> Tensor:
+    """The same for queries (Q, d), of which the first asking[0] ask the first group, and so on; a group is the rows from
+    start to stop, and is read once for all that ask."""
     if keys.halves and compiles(queries.device):
         from knnmt.retrieval import halves
 
-        starts, stops, asking = bounds
-        found[order] = halves.search(keys, starts, stops, queries[order], asking, count)[1]
-        return found
-    at = 0
-    for start, stop, asking in bounds.T.tolist():
-        members, some = Table(buffers, keys, slice(start, stop)), order[at : at + asking]
-        found[some] = start + members.least(queries[some], count)[1]
-        at += asking
+        return halves.search(keys, starts, stops, queries, asking, count)[1]
+    near = [
+        start + Table(buffers, keys, slice(start, stop)).least(some, count)[1]
+        for some, start, stop in zip(queries.split(asking.tolist()), starts.tolist(), stops.tolist(), strict=True)
+    ]
+    return torch.cat(near) if near else queries.new_empty((0, count), dtype=torch.int64)
+
+
+def _by_query(buffers: Buffers, queries: Tensor, begin: Tensor, size: Tensor, keys: Keys, count: int) -> Tensor:
+    """The same for queries (Q, d) that each ask for `size` (Q,) rows from `begin` (Q,) on: many queries at a time."""
+    found = begin.new_empty((len(queries), count))
+    order = size.argsort(descending=True, stable=True)
+    sizes, at = size[order].tolist(), 0
+    while at < len(sizes):
+        some = order[at : at + max(1, GATHERED // sizes[at])]
+        places = torch.arange(sizes[at], device=begin.device)
+        missing = places >= size[some, None]
+        rows = (begin[some, None] + places).masked_fill_(missing, 0)
+        found[some] = begin[some, None] + Table(buffers, keys, rows, missing).least(queries[some, None], count)[1][:, 0]
+        at += len(some)
     return found
 
 
