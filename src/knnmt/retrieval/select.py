@@ -230,8 +230,10 @@ def _nearest_in_groups(
 def _by_group(
     buffers: Buffers, queries: Tensor, asking: Tensor, starts: Tensor, stops: Tensor, keys: Keys, count: int
 ) -> Tensor:
-    """The same for queries (Q, d), of which the first asking[0] ask the first group, and so on; a group is the rows from
-    start to stop, and is read once for all that ask."""
+    """The same for queries (Q, d), of which the first asking[0] ask the first group, and so on.
+
+    A group is the rows from start to stop, which are read once for all that ask.
+    """
     if keys.halves and compiles(queries.device):
         from knnmt.retrieval import halves
 
