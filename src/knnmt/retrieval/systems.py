@@ -52,7 +52,7 @@ class System:
 def _small(tensors: Tensors, selection: select.Selection, settings: RetrievalSettings) -> lookup.Lookup:
     """`Small`, compiled where that is possible."""
     if compiles(tensors.device):
-        from knnmt.retrieval.compiled import CompiledSmall
+        from knnmt.retrieval.narrow import CompiledSmall
 
         return CompiledSmall(tensors, selection, settings)
     return lookup.Small(tensors, selection, settings)
