@@ -23,7 +23,7 @@ import numpy as np
 from knnmt import __version__
 from knnmt.corpus import Languages, files_of, read_all
 from knnmt.corpus.files import require_readable
-from knnmt.datastore import arrays, format, similar, stages
+from knnmt.datastore import arrays, format, prototypes, similar, stages
 from knnmt.datastore.settings import BuildSettings
 from knnmt.errors import StoreError, UsageError
 from knnmt.memory import hold_little, trim
@@ -137,7 +137,7 @@ def _stages(job: stages.Job, plan: str, work: Path) -> dict[str, Callable[[], No
         "align": partial(stages.align_tokens, job),
         "represent": partial(stages.represent_tokens, job),
         "cluster": partial(stages.cluster_tokens, job),
-        "prototypes": partial(stages.make_prototypes, job),
+        "prototypes": partial(prototypes.make_prototypes, job),
         "similar": partial(similar.make_similar, job),
         "keys": partial(stages.finish_keys, job),
         "index": partial(stages.index_keys, job),
