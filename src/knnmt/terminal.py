@@ -1,6 +1,7 @@
 """What commands share at the terminal: files in and out, progress bars, tables."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
@@ -9,7 +10,10 @@ from typing import IO, TYPE_CHECKING, Any
 from knnmt.errors import DataError, UsageError
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
+
+WIDE = 160  # columns, where there is no terminal
 
 
 @contextlib.contextmanager
@@ -169,13 +173,19 @@ def table(*heads: str, numbers: Collection[str] = ()) -> "Table":
 
 def width() -> int:
     """The columns of the terminal."""
-    from rich.console import Console
-
-    return Console().width
+    return _console().width
 
 
 def show(table: "Table") -> None:
     """Print a table."""
+    _console().print(table)
+
+
+def _console() -> "Console":
+    """Standard output; what is no terminal has room for every number."""
     from rich.console import Console
 
-    Console(markup=False, highlight=False).print(table)  # names and texts may hold brackets
+    console = Console(markup=False, highlight=False)  # names and texts may hold brackets
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = WIDE
+    return console

@@ -1,7 +1,6 @@
 """Compiled search among 16-bit rows: NumPy's sort by (distance, number), with ties; the same bits in any company."""
 
 import importlib.util
-import os
 from collections.abc import Iterator
 from unittest.mock import patch
 
@@ -12,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from knnmt.retrieval import halves, loops
-from knnmt.retrieval.halves import BLOCK, TOGETHER, HalfTable, search
+from knnmt.retrieval import halves
+from knnmt.retrieval.halves import BLOCK, TOGETHER, HalfTable, search, search_all
 from knnmt.retrieval.nearest import Buffers, Table, nearest_of_all
 from knnmt.retrieval.tensors import Keys
 
@@ -111,26 +110,29 @@ def test_all_rows_are_searched_as_torch_does(seed: int, size: int, count: int, s
     rng = torch.Generator().manual_seed(seed)
     keys = keys_of(torch.randint(-2, 3, (size, 4), generator=rng).float())
     queries = torch.randint(-2, 3, (7, 4), generator=rng).float()
-    hidden = torch.rand(size, generator=rng) < share if share else None
+    if share:
+        keys = keys.without(torch.rand(size, generator=rng) < share)
     buffers, found = Buffers(torch.device("cpu")), []
     for there in (importlib.util.find_spec("numba"), None):
         with patch("knnmt.retrieval.nearest.find_spec", return_value=there):
-            found.append(nearest_of_all(buffers, keys, queries, count, hidden))
+            found.append(nearest_of_all(buffers, keys, queries, count))
     (squared, numbers), (same, wanted) = found
     assert torch.equal(squared, same)
     assert torch.equal(numbers[squared < torch.inf], wanted[squared < torch.inf])
 
 
-def test_a_child_process_has_threads_of_its_own() -> None:
-    sizes, done = np.ones(4, np.int64), np.zeros(4)
+def test_rows_are_nearest_to_themselves_and_no_distance_is_below_zero() -> None:
+    rows = 30 * torch.randn(200, 96, generator=torch.Generator().manual_seed(4))
+    keys = keys_of(rows)
+    squared, numbers = search_all(keys, keys.rows.float(), 3)
+    assert torch.equal(numbers[:, 0], torch.arange(200))
+    assert not torch.signbit(squared).any()
 
-    def loop(first: int, last: int) -> None:
-        done[first:last] += 1
 
-    loops.share_out(loop, sizes, 1)
-    child = os.fork()
-    if not child:
-        loops.share_out(loop, sizes, 1)
-        os._exit(0 if (done == 2).all() else 1)
-    assert os.waitpid(child, 0)[1] == 0
-    assert (done == 1).all()
+def test_nobody_asks_and_nothing_is_asked() -> None:
+    keys = keys_of(torch.randn(6, 4))
+    numbers, none = torch.arange(6).view(2, 3), torch.zeros(2, 3, dtype=torch.bool)
+    table = HalfTable(Buffers(torch.device("cpu")), keys, numbers, none)
+    assert table.least(torch.empty(2, 0, 4), 2)[1].shape == (2, 0, 2)
+    table.keep(torch.empty(0, dtype=torch.int64))
+    assert table.least(torch.empty(0, 5, 4), 2)[1].shape == (0, 5, 2)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from knnmt.datastore.format import Metric
-from knnmt.retrieval import select
+from knnmt.retrieval import narrow, select
 from knnmt.retrieval.combine import merge
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.systems import Retriever
@@ -130,6 +130,21 @@ def test_a_sentence_finds_the_same_in_any_batch(tmp_path: Path) -> None:
     together = case.mixed(retriever)
     for row in range(len(case.ids)):
         np.testing.assert_allclose(case.alone(row).mixed(retriever)[0], together[row], atol=1e-6)
+
+
+def test_several_threads_find_what_one_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = drawn(3, batch=5)
+    retriever = Retriever(case.write(tmp_path / "store"), CPU, RetrievalSettings(system="similar"))
+    look, states = case.look(retriever), torch.from_numpy(case.states)
+    alone = look.lookup.neighbours(states)
+    monkeypatch.setattr(narrow, "WORTH", 1)
+    torch.set_num_threads(3)
+    try:
+        together = look.lookup.neighbours(states)
+    finally:
+        torch.set_num_threads(1)
+    for ours, theirs in zip(together[:3], alone[:3], strict=True):
+        assert torch.equal(ours, theirs)
 
 
 def test_sentences_that_stay_find_what_they_found_before(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from knnmt.errors import MissingExtraError
 
 try:
-    import numba
+    from knnmt.jit import jit
 except ModuleNotFoundError as error:
     raise MissingExtraError(
         "aligning needs numba, which is not installed: pip install numba, or give links in a Pharaoh file"
@@ -46,8 +46,7 @@ LEAST = 1e-300
 NEIGHBOURS = ((0, -1), (-1, 0), (0, 1), (1, 0), (-1, -1), (1, -1), (-1, 1), (1, 1))
 """Steps (source, target) from a link, in the order in which links grow from it."""
 
-compiled: Callable[[Function], Function] = numba.njit(cache=True, nogil=True, error_model="numpy")
-"""Compile on first use, keep the machine code on disk, and let other threads run meanwhile."""
+compiled: Callable[[Function], Function] = jit()
 
 
 @compiled

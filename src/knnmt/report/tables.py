@@ -202,7 +202,7 @@ def settings(results: Results) -> Rows:
             distant = chosen["adapt"] == "distance" and bool(chosen["lambda"])
             weight = chosen["lambda"]
             cells = [
-                str(chosen["k"]),
+                "all" if chosen["k"] is None else str(chosen["k"]),
                 str(chosen["c"]) if one.system in SIZES else "",
                 f"{chosen['temperature']:.4g}" if chosen["temperature"] else "by the store",
                 "learned" if chosen["adapt"] == "learned"

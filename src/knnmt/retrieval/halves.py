@@ -1,7 +1,7 @@
-"""Exact search among 16-bit rows on a CPU, compiled with numba: the rows are read as they are kept.
+"""Exact search among 16-bit rows on a CPU, compiled with numba.
 
-A search compares few queries with many rows, so that what it takes is the reading. torch would make 32-bit copies of
-the rows first, filled up to the longest of a batch, and read those.
+A search compares few queries with many rows, so that what it takes is the reading. torch would have to read 32-bit
+copies of the rows, filled up to the longest of a batch.
 """
 
 from typing import Any
@@ -38,26 +38,30 @@ class HalfTable:
     """
 
     def __init__(self, buffers: Buffers, keys: Keys, numbers: Tensor, missing: Tensor) -> None:
-        (batch, self.count), width = numbers.shape, keys.width
-        room = buffers.lend(self, (-(-numbers.numel() * width // 2),)).view(torch.float16)
-        rows = room[: numbers.numel() * width].view(-1, width)
-        torch.index_select(keys.rows, 0, numbers.flatten(), out=rows)
-        self.keys = Keys(rows, keys.norms[numbers].masked_fill_(missing, FAR).flatten())
-        self.starts = torch.arange(batch) * self.count
-        there = torch.where(missing, 0, torch.arange(1, self.count + 1))
-        self.stops = self.starts + (there.amax(dim=1) if self.count else 0)
+        self.count, width = numbers.size(1), keys.width
+        places = torch.arange(self.count)
+        lasts = torch.where(missing, 0, places + 1).amax(dim=1) if self.count else numbers.new_zeros(len(numbers))
+        there = places < lasts[:, None]
+        chosen = numbers[there]
+        room = buffers.lend(self, (-(-len(chosen) * width // 2),)).view(torch.float16)
+        rows = room[: len(chosen) * width].view(-1, width)
+        torch.index_select(keys.rows, 0, chosen, out=rows)
+        self.keys = Keys(rows, keys.norms[chosen].masked_fill_(missing[there], FAR))
+        self.stops = lasts.cumsum(0)
+        self.starts = self.stops - lasts
 
     def least(self, queries: Tensor, count: int, within: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         """The squared distances and places of the rows nearest to queries (B, Q, d). Both (B, Q, up to count).
 
         within: (B, Q) each, from which place on and up to which one a query may find rows
         """
-        shape = (*queries.shape[:2], -1)
+        count = min(count, self.count)
+        shape = (*queries.shape[:2], count)
         starts, stops, asking = self.starts, self.stops, torch.full_like(self.starts, queries.size(1))
         if within is not None:
-            starts, stops = ((self.starts[:, None] + bound).flatten() for bound in within)
+            starts, stops = (torch.minimum(starts[:, None] + bound, stops[:, None]).flatten() for bound in within)
             asking = torch.ones_like(starts)
-        squared, rows = search(self.keys, starts, stops, queries.flatten(0, 1), asking, min(count, self.count))
+        squared, rows = search(self.keys, starts, stops, queries.flatten(0, 1), asking, count)
         return squared.view(shape), (rows.view(shape) - self.starts[:, None, None]).clamp_min_(0)
 
     def keep(self, sentences: Tensor) -> None:
@@ -84,13 +88,12 @@ def search(
     return unpack(found.sort(dim=1).values)
 
 
-def search_all(keys: Keys, queries: Tensor, count: int, hidden: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The same of all rows, for queries (Q, d), but for rows that are hidden (N,): in stretches, one for a thread."""
-    lengths = keys.norms if hidden is None else keys.norms.masked_fill(hidden, FAR)
+def search_all(keys: Keys, queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The same of all rows, for queries (Q, d): in stretches, that are shared out among threads."""
     starts = torch.arange(0, len(keys), max(WORTH, -(-len(keys) // STRETCHES)))
     stops = torch.cat((starts[1:], torch.tensor([len(keys)])))
     asking = torch.full_like(starts, len(queries))
-    found = pack(*search(Keys(keys.rows, lengths), starts, stops, queries.repeat(len(starts), 1), asking, count))
+    found = pack(*search(keys, starts, stops, queries.repeat(len(starts), 1), asking, count))
     found = found.view(len(starts), len(queries), count).transpose(0, 1).flatten(1)
     return unpack(found.topk(count, dim=1, largest=False).values)
 

@@ -73,11 +73,11 @@ class Exact:
 
     def find(self, states: Tensor) -> Found:
         """The nearest of the sentence's own entries."""
-        return self._nearest(states)
+        return self._nearest(states, self.settings.k or self.table.count)
 
-    def _nearest(self, states: Tensor, within: tuple[Tensor, Tensor] | None = None) -> Found:
-        """The k nearest, of the places that each state may find (B, K), from the first to that behind the last."""
-        squared, places = self.table.least(states, self.settings.k or self.table.count, within)
+    def _nearest(self, states: Tensor, count: int, within: tuple[Tensor, Tensor] | None = None) -> Found:
+        """The nearest of the places that each state may find (B, K), from the first to that behind the last."""
+        squared, places = self.table.least(states, count, within)
         entries, tokens = (each[:, None].expand(-1, places.size(1), -1) for each in (self.entries, self.tokens))
         distances = self.tensors.distance(squared)
         entries = entries.gather(2, places).masked_fill_(distances == FAR, -1)
@@ -98,13 +98,12 @@ class Whole:
 
     def __init__(self, tensors: Tensors, selection: Selection, settings: RetrievalSettings) -> None:
         self.tensors, self.settings = tensors, settings
-        self.keys = tensors.keys("target")
+        keys = tensors.keys("target")
+        self.keys = keys if tensors.hidden is None else keys.without(tensors.hidden)
 
     def find(self, states: Tensor) -> Found:
         """The nearest of all entries."""
-        found = nearest_of_all(
-            self.tensors.buffers, self.keys, states.flatten(0, 1), self.settings.k or 1, self.tensors.hidden
-        )
+        found = nearest_of_all(self.tensors.buffers, self.keys, states.flatten(0, 1), self.settings.k or 1)
         squared, entries = (each.unflatten(0, states.shape[:2]) for each in found)
         return _found(self.tensors, squared, entries)
 
@@ -281,13 +280,15 @@ class ClusterExact(Exact):
         sizes = slots.new_zeros((len(slots), clusters.size(1) + 1))
         sizes.scatter_add_(1, slots % sizes.size(1), torch.ones_like(slots))  # no slot (-1) is the one behind the last
         sizes = sizes[:, :-1]
+        self.largest = int(sizes.max()) if sizes.numel() else 1
         self.bounds = torch.nn.functional.pad(sizes.cumsum(dim=1), (1, 0))  # a cluster's entries stand together
         self.means = table(tensors.buffers, tensors.means("cluster_target"), clusters.clamp_min(0), sizes == 0)
 
     def find(self, states: Tensor) -> Found:
         """The nearest of the nearest cluster's members."""
         slot = self.means.least(states, 1)[1][:, :, 0]
-        return self._nearest(states, (self.bounds.gather(1, slot), self.bounds.gather(1, slot + 1)))
+        within = self.bounds.gather(1, slot), self.bounds.gather(1, slot + 1)
+        return self._nearest(states, self.settings.k or self.largest, within)
 
     def keep(self, rows: Tensor) -> None:
         """Only these sentences are still searched."""

@@ -1,4 +1,4 @@
-"""How loops are compiled for a CPU, and shared out among its threads.
+"""How the loops of searches are compiled for a CPU, and shared out among its threads.
 
 The threads are Python's: numba's own may not be used by several callers at once, and a loop without the interpreter's
 lock needs no more.
@@ -11,14 +11,13 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-compiled: Callable[..., Any] = numba.njit(
-    cache=True, nogil=True, error_model="numpy", fastmath={"nnan", "nsz", "arcp", "contract", "reassoc"}
-)
+from knnmt.jit import jit
+
+compiled = jit(fastmath={"nnan", "nsz", "arcp", "contract", "reassoc"})
 
 
 def share_out(loop: Callable[..., Any], sizes: NDArray[np.int64], least: int, *arguments: Any) -> None:
@@ -29,16 +28,15 @@ def share_out(loop: Callable[..., Any], sizes: NDArray[np.int64], least: int, *a
     ends = sizes.cumsum()
     whole = int(ends[-1]) if len(ends) else 0
     parts = max(1, min(torch.get_num_threads(), whole // least))
-    bounds = [0, *np.searchsorted(ends, whole * np.arange(1, parts) // parts, side="right").tolist(), len(sizes)]
-    others = [
-        _pool(os.getpid()).submit(loop, first, last, *arguments) for first, last in pairwise(bounds[1:]) if first < last
-    ]
-    loop(bounds[0], bounds[1], *arguments)
-    for part in others:
+    inner = np.searchsorted(ends - sizes // 2, whole * np.arange(1, parts) // parts)  # an item is where its middle is
+    *others, own = pairwise(np.unique([0, *inner, len(sizes)]).tolist() if len(sizes) else (0, 0))
+    waiting = [_threads().submit(loop, first, last, *arguments) for first, last in others]
+    loop(*own, *arguments)
+    for part in waiting:
         part.result()
 
 
 @cache
-def _pool(process: int) -> ThreadPoolExecutor:
-    """Threads that wait for their part; those of another process are not there after a fork."""
+def _threads() -> ThreadPoolExecutor:
+    """Threads that wait for their part."""
     return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="knnmt-loops")

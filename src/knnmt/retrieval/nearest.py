@@ -115,23 +115,17 @@ def table(buffers: Buffers, keys: "Keys", numbers: Tensor, missing: Tensor) -> "
     return Table(buffers, keys, numbers, missing)
 
 
-def nearest_of_all(
-    buffers: Buffers, keys: "Keys", queries: Tensor, count: int, hidden: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """The squared distances and numbers of the keys nearest to queries (Q, d), but for those that are hidden (N,).
-
-    Both (Q, up to count).
-    """
+def nearest_of_all(buffers: Buffers, keys: "Keys", queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The squared distances and numbers of the keys nearest to queries (Q, d). Both (Q, up to count)."""
     count = min(count, len(keys))
     if keys.halves and compiles(queries.device):
         from knnmt.retrieval import halves
 
-        return halves.search_all(keys, queries, count, hidden)
+        return halves.search_all(keys, queries, count)
     stretch = min(max(COMPARED // len(queries), STRETCHES[0]), STRETCHES[1])
     best = torch.empty((len(queries), 0), dtype=torch.int64, device=queries.device)
     for start in range(0, len(keys), stretch):
-        some = slice(start, start + stretch)
-        squared, places = Table(buffers, keys, some, None if hidden is None else hidden[some]).least(queries, count)
+        squared, places = Table(buffers, keys, slice(start, start + stretch)).least(queries, count)
         best = torch.cat((best, pack(squared, places + start)), dim=1)
         best = best.topk(min(count, best.size(1)), dim=1, largest=False).values
     return unpack(best)

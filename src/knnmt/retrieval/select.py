@@ -138,24 +138,39 @@ def _nearest_tokens(tensors: Tensors, types: Tensor, states: Tensor, settings: R
 
 def _nearest_in_large_types(tensors: Tensors, types: Tensor, states: Tensor, settings: RetrievalSettings) -> Tensor:
     """The c nearest tokens among those of the type's nearest clusters. (Q,), (Q, d) to (Q, c)."""
-    buffers, keys, count = tensors.buffers, tensors.keys("source"), settings.seen
+    buffers, keys, starts, count = tensors.buffers, tensors.keys("source"), tensors["cluster_starts"], settings.seen
     offsets, means = tensors["cluster_offsets"], tensors.means("cluster_source")
     probe = min(settings.nprobe, int((offsets[types + 1] - offsets[types]).max()))
     clusters = _nearest_in_groups(buffers, states, types, offsets, means, probe)
-    if keys.halves and compiles(states.device):  # each cluster is read once for all that ask for it
-        asking = states.repeat_interleave(probe, dim=0)
-        some = _nearest_in_groups(buffers, asking, clusters.flatten(), tensors["cluster_starts"], keys, count)
-        tokens = some.view(len(types), -1).sort(dim=1).values
-    else:
-        query, _, members = _members(tensors, clusters)
-        tokens = _rows(query, members, len(types))
+    if keys.halves and compiles(states.device):
+        return _nearest_in_clusters(keys, starts, clusters, states, count)
     found = torch.full((len(types), count), -1, device=types.device)
-    for some in torch.arange(len(types), device=types.device).split(max(1, GATHERED // tokens.size(1))):
-        near = table(buffers, keys, tokens[some].clamp_min(0), tokens[some] < 0)
+    most = probe * int((starts[1:] - starts[:-1]).max())
+    for some in torch.arange(len(types), device=types.device).split(max(1, GATHERED // most)):
+        query, _, members = _members(tensors, clusters[some])
+        tokens = _rows(query, members, len(some))
+        near = table(buffers, keys, tokens.clamp_min(0), tokens < 0)
         squared, places = near.least(states[some, None], count)
-        nearest = tokens[some].gather(1, places[:, 0]).masked_fill_(squared[:, 0] == FAR, -1)
+        nearest = tokens.gather(1, places[:, 0]).masked_fill_(squared[:, 0] == FAR, -1)
         found[some, : nearest.size(1)] = nearest
     return found
+
+
+def _nearest_in_clusters(keys: Keys, starts: Tensor, clusters: Tensor, states: Tensor, count: int) -> Tensor:
+    """The tokens nearest to states (Q, d) in their clusters (Q, P), -1 for none, which begin at `starts`. (Q, count).
+
+    Each cluster is read once for all that ask for it.
+    """
+    from knnmt.retrieval import halves
+
+    query, slot = (clusters >= 0).nonzero(as_tuple=True)
+    order = clusters[query, slot].argsort(stable=True)
+    query, slot = query[order], slot[order]
+    asked, asking = clusters[query, slot].unique_consecutive(return_counts=True)
+    near = torch.full((*clusters.shape, count), halves.NOTHING)
+    near[query, slot] = pack(*halves.search(keys, starts[asked], starts[asked + 1], states[query], asking, count))
+    squared, tokens = unpack(near.flatten(1).topk(count, dim=1, largest=False).values)
+    return tokens.masked_fill_(squared == FAR, -1)
 
 
 def _clusters(tensors: Tensors, source: Source, lists: Literal["link", "ranking"]) -> Tensor:

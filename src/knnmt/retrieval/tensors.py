@@ -13,7 +13,7 @@ from knnmt.datastore.format import INDEX, Metric
 from knnmt.datastore.lessons import LessonPart
 from knnmt.datastore.store import Datastore, Part
 from knnmt.errors import StoreError
-from knnmt.retrieval.nearest import Buffers
+from knnmt.retrieval.nearest import FAR, Buffers
 
 MEASURED = 1 << 12  # means whose lengths are computed at a time
 
@@ -49,6 +49,10 @@ class Keys:
     def lengths(self, rows: Tensor | slice, states: Tensor) -> Tensor:
         """The squared lengths of these rows, whose states (..., d) are there already. (...)."""
         return self.norms[rows]
+
+    def without(self, hidden: Tensor) -> "Keys":
+        """The same, where those that are hidden (N,) are infinitely far from everything."""
+        return Keys(self.rows, self.norms.masked_fill(hidden, FAR), self.codebooks, self.steps)
 
 
 class SmallKeys(Keys):
