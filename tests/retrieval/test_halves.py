@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from knnmt.retrieval import halves
-from knnmt.retrieval.halves import BLOCK, TOGETHER, HalfTable, search, search_all
+from knnmt.retrieval.halves import BLOCK, TOGETHER, HalfTable, search
 from knnmt.retrieval.nearest import Buffers, Table, nearest_of_all
 from knnmt.retrieval.tensors import Keys
 
@@ -124,7 +124,8 @@ def test_all_rows_are_searched_as_torch_does(seed: int, size: int, count: int, s
 def test_rows_are_nearest_to_themselves_and_no_distance_is_below_zero() -> None:
     rows = 30 * torch.randn(200, 96, generator=torch.Generator().manual_seed(4))
     keys = keys_of(rows)
-    squared, numbers = search_all(keys, keys.rows.float(), 3)
+    group = torch.tensor([0]), torch.tensor([200])
+    squared, numbers = search(keys, *group, keys.rows.float(), torch.tensor([200]), 3)
     assert torch.equal(numbers[:, 0], torch.arange(200))
     assert not torch.signbit(squared).any()
 

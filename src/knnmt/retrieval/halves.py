@@ -21,7 +21,6 @@ Ints = NDArray[np.int64]
 
 TOGETHER = 5  # queries that a row is compared with when it is read: a usual number of beams
 BLOCK = 1 << 17  # numbers of rows that stay in the cache while all queries are compared with them
-STRETCHES = 64  # that a search of all rows is shared out in
 NOTHING = 0x7F800000 << 32  # an infinite distance and the number 0, packed
 WORTH = 1 << 13  # comparisons of a row that are worth a thread
 
@@ -77,24 +76,29 @@ def search(
     starts, stops: (G,), the rows of each group; queries: (Q, d), the first asking[0] of which ask the first group, and
     so on. Both (Q, count), filled up by FAR and 0 where a group has fewer.
     """
+    sizes = (stops - starts) * -(-asking // TOGETHER)
+    pieces = min(torch.get_num_threads(), int(sizes.sum()) // WORTH) // max(1, len(sizes))
+    if pieces > 1:  # the groups are too few for all threads
+        return _search_in_pieces(pieces, keys, starts, stops, queries, asking, count)
     scaled = queries * (-2.0 * LARGER)
     own = queries.square().sum(dim=-1)
     found = torch.full((len(queries), count), NOTHING)
     ends = asking.cumsum(0)
-    sizes = (stops - starts) * -(-asking // TOGETHER)
     arrays = keys.rows.view(torch.int16), keys.norms, starts, stops, scaled, own, ends - asking, ends, found
     if count:
         share_out(_search, sizes.numpy(), WORTH, *(each.numpy() for each in arrays))
     return unpack(found.sort(dim=1).values)
 
 
-def search_all(keys: Keys, queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The same of all rows, for queries (Q, d): in stretches, that are shared out among threads."""
-    starts = torch.arange(0, len(keys), max(WORTH, -(-len(keys) // STRETCHES)))
-    stops = torch.cat((starts[1:], torch.tensor([len(keys)])))
-    asking = torch.full_like(starts, len(queries))
-    found = pack(*search(keys, starts, stops, queries.repeat(len(starts), 1), asking, count))
-    found = found.view(len(starts), len(queries), count).transpose(0, 1).flatten(1)
+def _search_in_pieces(
+    pieces: int, keys: Keys, starts: Tensor, stops: Tensor, queries: Tensor, asking: Tensor, count: int
+) -> tuple[Tensor, Tensor]:
+    """The same, where each group is searched in pieces, and what is found in these is put together."""
+    lengths = -((starts - stops) // pieces)
+    begins = starts + lengths * torch.arange(pieces)[:, None]
+    begins, ends = (torch.minimum(bound, stops).flatten() for bound in (begins, begins + lengths))
+    found = pack(*search(keys, begins, ends, queries.repeat(pieces, 1), asking.repeat(pieces), count))
+    found = found.view(pieces, len(queries), count).transpose(0, 1).flatten(1)
     return unpack(found.topk(count, dim=1, largest=False).values)
 
 

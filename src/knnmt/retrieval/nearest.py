@@ -108,7 +108,7 @@ def compiles(device: torch.device) -> bool:
 
 def table(buffers: Buffers, keys: "Keys", numbers: Tensor, missing: Tensor) -> "Table | HalfTable":
     """What finds the rows nearest to queries fastest among the rows `numbers` (B, N) of keys."""
-    if keys.halves and compiles(numbers.device):
+    if keys.halves:
         from knnmt.retrieval.halves import HalfTable
 
         return HalfTable(buffers, keys, numbers, missing)
@@ -118,10 +118,11 @@ def table(buffers: Buffers, keys: "Keys", numbers: Tensor, missing: Tensor) -> "
 def nearest_of_all(buffers: Buffers, keys: "Keys", queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The squared distances and numbers of the keys nearest to queries (Q, d). Both (Q, up to count)."""
     count = min(count, len(keys))
-    if keys.halves and compiles(queries.device):
+    if keys.halves:
         from knnmt.retrieval import halves
 
-        return halves.search_all(keys, queries, count)
+        all_rows, all_queries = (torch.tensor([len(each)]) for each in (keys, queries))
+        return halves.search(keys, torch.tensor([0]), all_rows, queries, all_queries, count)
     stretch = min(max(COMPARED // len(queries), STRETCHES[0]), STRETCHES[1])
     best = torch.empty((len(queries), 0), dtype=torch.int64, device=queries.device)
     for start in range(0, len(keys), stretch):

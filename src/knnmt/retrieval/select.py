@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from knnmt.retrieval.nearest import FAR, Buffers, Table, compiles, least, pack, runs, table, unpack
+from knnmt.retrieval.nearest import FAR, Buffers, Table, least, pack, runs, unpack
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.tensors import Clusters, Keys, Tensors
 
@@ -142,14 +142,14 @@ def _nearest_in_large_types(tensors: Tensors, types: Tensor, states: Tensor, set
     offsets, means = tensors["cluster_offsets"], tensors.means("cluster_source")
     probe = min(settings.nprobe, int((offsets[types + 1] - offsets[types]).max()))
     clusters = _nearest_in_groups(buffers, states, types, offsets, means, probe)
-    if keys.halves and compiles(states.device):
+    if keys.halves:
         return _nearest_in_clusters(keys, starts, clusters, states, count)
     found = torch.full((len(types), count), -1, device=types.device)
-    most = probe * int((starts[1:] - starts[:-1]).max())
-    for some in torch.arange(len(types), device=types.device).split(max(1, GATHERED // most)):
+    sizes = torch.where(clusters < 0, 0, starts[clusters + 1] - starts[clusters]).sum(dim=1)
+    for some in torch.arange(len(types), device=types.device).split(max(1, GATHERED // int(sizes.max()))):
         query, _, members = _members(tensors, clusters[some])
         tokens = _rows(query, members, len(some))
-        near = table(buffers, keys, tokens.clamp_min(0), tokens < 0)
+        near = Table(buffers, keys, tokens.clamp_min(0), tokens < 0)
         squared, places = near.least(states[some, None], count)
         nearest = tokens.gather(1, places[:, 0]).masked_fill_(squared[:, 0] == FAR, -1)
         found[some, : nearest.size(1)] = nearest
@@ -249,7 +249,7 @@ def _by_group(
 
     A group is the rows from start to stop, which are read once for all that ask.
     """
-    if keys.halves and compiles(queries.device):
+    if keys.halves:
         from knnmt.retrieval import halves
 
         return halves.search(keys, starts, stops, queries, asking, count)[1]

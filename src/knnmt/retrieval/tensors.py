@@ -13,7 +13,7 @@ from knnmt.datastore.format import INDEX, Metric
 from knnmt.datastore.lessons import LessonPart
 from knnmt.datastore.store import Datastore, Part
 from knnmt.errors import StoreError
-from knnmt.retrieval.nearest import FAR, Buffers
+from knnmt.retrieval.nearest import FAR, Buffers, compiles
 
 MEASURED = 1 << 12  # means whose lengths are computed at a time
 
@@ -36,8 +36,9 @@ class Keys:
 
     @property
     def halves(self) -> bool:
-        """Whether the states are kept as they are, in 16 bits."""
-        return self.codebooks is None and self.steps is None and self.rows.dtype == torch.float16
+        """Whether a compiled loop can read the states: they are kept as they are, in 16 bits, where loops compile."""
+        plain = self.codebooks is None and self.steps is None and self.rows.dtype == torch.float16
+        return plain and compiles(self.rows.device)
 
     def __getitem__(self, rows: Tensor | slice) -> Tensor:
         """The states of these rows. (...) int64 to (..., d), float16 or float32."""
