@@ -1,7 +1,7 @@
 """Random stores with sentences to look up in them: what a system makes of those, beside what the oracle makes."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -185,11 +185,16 @@ def random_gate(purpose: Purpose, seed: int = 0) -> Gate:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute with one thread: for so little, threads wait longer for each other than they work."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+def with_threads(count: int) -> Iterator[None]:
+    """Compute with so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)
+
+
+def one_thread() -> AbstractContextManager[None]:
+    """Compute with one thread: for so little, threads wait longer for each other than they work."""
+    return with_threads(1)

@@ -16,15 +16,14 @@ from knnmt.retrieval.halves import BLOCK, TOGETHER, HalfTable, search
 from knnmt.retrieval.nearest import Buffers, Table, nearest_of_all
 from knnmt.retrieval.tensors import Keys
 
+from .examples import with_threads
+
 
 @pytest.fixture(autouse=True, params=[1, 3])
 def threads(request: pytest.FixtureRequest) -> Iterator[None]:
     """One thread, and several that each have little to do."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    with patch.object(halves, "WORTH", 1):
+    with with_threads(request.param), patch.object(halves, "WORTH", 1):
         yield
-    torch.set_num_threads(before)
 
 
 def keys_of(rows: Tensor) -> Keys:

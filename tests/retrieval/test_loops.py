@@ -4,55 +4,44 @@ import threading
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knnmt.retrieval.loops import share_out
 
+from .examples import with_threads
+
 
 @given(st.lists(st.integers(0, 9), max_size=11), st.integers(1, 16))
 @settings(deadline=None)
 def test_every_item_is_done_once(sizes: list[int], threads: int) -> None:
-    before, done = torch.get_num_threads(), np.zeros(len(sizes), np.int64)
+    done = np.zeros(len(sizes), np.int64)
 
     def loop(first: int, last: int) -> None:
         done[first:last] += 1
 
-    torch.set_num_threads(threads)
-    try:
+    with with_threads(threads):
         share_out(loop, np.array(sizes, np.int64), 1)
-    finally:
-        torch.set_num_threads(before)
     assert (done == 1).all()
 
 
 @pytest.mark.parametrize("sizes", [[100, 100], [101, 100], [100, 101], [1, 100, 99], [60, 40, 100, 0]])
 def test_two_threads_have_half_of_it_each(sizes: list[int]) -> None:
-    before, parts = torch.get_num_threads(), {}
+    parts = {}
 
     def loop(first: int, last: int) -> None:
         parts[threading.current_thread()] = sum(sizes[first:last])
 
-    torch.set_num_threads(2)
-    try:
+    with with_threads(2):
         share_out(loop, np.array(sizes), 1)
-    finally:
-        torch.set_num_threads(before)
     assert threading.current_thread() in parts
     assert sorted(parts.values())[0] >= 99
 
 
 def test_what_goes_wrong_in_a_thread_is_told() -> None:
-    before = torch.get_num_threads()
-
     def loop(first: int, last: int) -> None:
         if first == 0:
             raise ValueError("broken")
 
-    torch.set_num_threads(2)
-    try:
-        with pytest.raises(ValueError, match="broken"):
-            share_out(loop, np.array([5, 5]), 1)
-    finally:
-        torch.set_num_threads(before)
+    with with_threads(2), pytest.raises(ValueError, match="broken"):
+        share_out(loop, np.array([5, 5]), 1)

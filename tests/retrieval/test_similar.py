@@ -20,7 +20,7 @@ from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.systems import Retriever
 
 from ..oracle import similar, systems
-from .examples import CPU, CUDA, Case, oracle_settings
+from .examples import CPU, CUDA, Case, oracle_settings, with_threads
 from .test_prototypes import off_grid
 
 pytestmark = pytest.mark.usefixtures("way")
@@ -138,11 +138,8 @@ def test_several_threads_find_what_one_finds(tmp_path: Path, monkeypatch: pytest
     look, states = case.look(retriever), torch.from_numpy(case.states)
     alone = look.lookup.neighbours(states)
     monkeypatch.setattr(narrow, "WORTH", 1)
-    torch.set_num_threads(3)
-    try:
+    with with_threads(3):
         together = look.lookup.neighbours(states)
-    finally:
-        torch.set_num_threads(1)
     for ours, theirs in zip(together[:3], alone[:3], strict=True):
         assert torch.equal(ours, theirs)
 
