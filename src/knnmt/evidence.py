@@ -67,10 +67,9 @@ def explain(
     chosen = torch.tensor(tokens, device=model.device)
     normaliser = logits.logsumexp(dim=-1)
     p_mt = (logits[0].gather(1, chosen[:, None])[:, 0] - normaliser[0]).exp()
-    found = look.lookup.find(look.tensors.query(states.key(look.key)))
-    shares = torch.nan_to_num(found.scores(look.temperature)[0].softmax(dim=-1))
+    found = look.sources(states, logits, normaliser)
+    shares, weight = found.shares[0], found.weight[0]
     p_knn = shares.masked_fill(found.tokens[0] != chosen[:, None], 0.0).sum(dim=1)
-    weight = look.weight(look.neighbours(states), logits, normaliser)[0]
     p = weight * p_knn + (1 - weight) * p_mt
     columns = [each.float().cpu().tolist() for each in (p, p_mt, p_knn, weight)]
     listed = _listed(retriever.store, model, found.entries[0], found.distances[0], shares, most)

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from knnmt.align.bitext import Bitext
 from knnmt.corpus.segment import Segment
+from knnmt.datastore.exact import one_line
 from knnmt.datastore.store import Datastore
 from knnmt.decode.beam import Hypothesis, search
 from knnmt.errors import DataError, UsageError
@@ -46,9 +47,12 @@ class TranslateSettings(BaseModel):
     max_length: int | None = Field(
         default=None, ge=2, description="most tokens of a translation; default: by the source's length"
     )
-    batch_size: int = Field(default=32, ge=1, description="texts translated together")
+    batch_size: int = Field(default=32, ge=1, le=16384, description="texts translated together")
     long: Literal["split", "refuse"] = Field(
         default="split", description="cut text that is too long for the model, or refuse it"
+    )
+    exact: bool = Field(
+        default=True, description="translate a text that stands in the store word for word as the store has it"
     )
     evidence: bool = Field(default=False, description="say for each token what the store had to do with it")
 
@@ -64,7 +68,8 @@ class Translation:
     """A translated text; alternatives are other translations of the same.
 
     `score` is its log-probability over length^penalty: with the usual penalty of 1, the mean of its tokens.
-    `evidence` says where each token comes from, if that was asked for.
+    `evidence` says where each token comes from, if that was asked for. `match` is the segment of the store that the
+    text was found in word for word: its target is the translation then, and `score` is 0, that of a certain one.
     """
 
     text: str
@@ -72,6 +77,7 @@ class Translation:
     tokens: tuple[int, ...] = ()
     alternatives: tuple["Translation", ...] = ()
     evidence: tuple[TokenEvidence, ...] = ()
+    match: Segment | None = None
 
 
 class Translator:
@@ -188,9 +194,11 @@ class Translator:
         """Translate the texts that begin at number `first` of the input."""
         pieces: list[list[int]] = []
         owners: list[list[int]] = []  # the pieces of each text
-        texts = [" ".join(_checked(text, first + number).split()) for number, text in enumerate(texts, start=1)]
+        texts = [one_line(_checked(text, first + number)) for number, text in enumerate(texts, start=1)]
+        matches = [self._matches(text, settings) for text in texts]
         for number, (text, ids) in enumerate(zip(texts, self.model.tokenizer.encode_source(texts), strict=True)):
-            parts = [ids] if text else []
+            known = bool(matches[number]) and settings.n_best == 1  # else the model is asked for alternatives
+            parts = [ids] if text and not known else []
             if len(ids) > self.model.max_source and parts:
                 if settings.long == "refuse":
                     size = (
@@ -202,14 +210,50 @@ class Translator:
             pieces.extend(parts)
         found = self._search(pieces, settings, progress)
         if progress is not None:
-            progress(owners.count([]))  # empty texts need no search
-        for numbers in owners:
+            progress(owners.count([]))  # empty and known texts need no search
+        for text, numbers, known_as in zip(texts, owners, matches, strict=True):
             joined = self._joined([found[number] for number in numbers], settings.n_best)
+            if known_as:
+                yield self._known(text, known_as, joined, settings)
+                continue
             if settings.evidence and self.retriever is not None:
                 best = [(pieces[number], found[number][0].tokens) for number in numbers]
                 every = [explain(self.model, self.retriever, source, tokens) for source, tokens in best]
                 joined = replace(joined, evidence=tuple(itertools.chain.from_iterable(every)))
             yield joined
+
+    def _matches(self, text: str, settings: TranslateSettings) -> list[Segment]:
+        """The segments of the store with this very source, the one that counts first."""
+        if not (settings.exact and text and self.store is not None and self.retriever is not None):
+            return []
+        if self.retriever.settings.weight == 0:  # λ = 0 is base MT
+            return []
+        return [match.segment for match in self.store.matches(text)]
+
+    def _known(
+        self, text: str, matches: list[Segment], decoded: Translation, settings: TranslateSettings
+    ) -> Translation:
+        """A text as the store has it; alternatives are the store's other translations, then the model's."""
+        by_text: dict[str, Translation] = {}
+        for segment in matches:
+            target = one_line(segment.target)
+            tokens = tuple(self.model.tokenizer.encode_target([target])[0])
+            by_text.setdefault(target, Translation(target, 0.0, tokens, match=segment))
+        for other in (decoded, *decoded.alternatives) if decoded.text else ():
+            by_text.setdefault(other.text, other)
+        best, *others = list(by_text.values())[: settings.n_best]
+        return replace(best, alternatives=tuple(others), evidence=self._evidence_of_match(text, best, settings))
+
+    def _evidence_of_match(
+        self, text: str, known: Translation, settings: TranslateSettings
+    ) -> tuple[TokenEvidence, ...]:
+        """What model and store say to each token of a known translation; nothing where it is too long for the model."""
+        special, source = self.model.special, self.model.tokenizer.encode_source([text])[0]
+        tokens = [*special.prefix, *known.tokens, special.end]
+        fits = len(source) <= self.model.max_source and len(tokens) <= self.model.transformer.architecture.max_positions
+        if not settings.evidence or self.retriever is None or not fits:
+            return ()
+        return explain(self.model, self.retriever, source, tokens)
 
     def _count(self, text: str) -> int:
         return len(self.model.tokenizer.encode_source([text])[0])

@@ -118,7 +118,8 @@ def tune(
         likelihoods |= dict(_coarse(seen[size], base, rules))
     translator = Translator(model)
     sources, references = [s.source for s in dev], [s.target for s in dev]
-    options = translate or TranslateSettings(beam=1, batch_size=64)
+    # what is tuned is retrieval: a text that the store has word for word would come out right with any settings
+    options = (translate or TranslateSettings(beam=1, batch_size=64)).model_copy(update={"exact": False})
     trials: dict[RetrievalSettings, Trial] = {}
 
     def measure(settings: RetrievalSettings) -> None:
@@ -285,9 +286,9 @@ def _lesson(model: Model, retriever: Retriever, dev: Sequence[Segment], advance:
         fixed = shown.look.weight(found, shown.logits, shown.logits[:, :, 0])  # by distance
         open_ = found.nearest < torch.inf
         p_knn = _p_of(found.tokens, found.log_p, shown.wanted)
-        if found.lessons is not None:
-            taught, share = _p_of(found.lessons.tokens, found.lessons.log_p, shown.wanted), found.lessons.share
-            p_knn, open_ = (1.0 - share) * p_knn + share * taught, open_ & (share == 0)
+        heard = shown.look.heard(shown.states, found.nearest)
+        if heard is not None:  # a lesson has a weight of its own, whatever the gate says
+            open_ &= heard.weight == 0
         log_p = shown.logits.log_softmax(dim=-1)
         given = features(found, log_p, torch.zeros_like(log_p[:, :, 0]), shown.look.tensors.scale)
         numbers = torch.tensor(shown.segments, device=given.device)[:, None].expand(open_.shape)

@@ -71,6 +71,7 @@ def split(device: torch.device) -> Iterator[Clock]:
         (SentenceLookup, "mix", "combine"),
         (SentenceLookup, "keep", "lookup"),
         (SentenceLookup, "neighbours", "lookup"),
+        (SentenceLookup, "heard", "lookup"),
     ]
     with ExitStack() as stack:
         for owner, name, stage in places:

@@ -68,7 +68,7 @@ def largest_batches(
 def _tried(model: Model, variant: Variant, texts: list[str]) -> tuple[int | None, float]:
     """The peak of one batch and its texts a second; no peak where the device had not enough."""
     fresh = variant._replace(store=Datastore.open(variant.store.path) if variant.store is not None else None)
-    options = TranslateSettings(beam=variant.settings.beam, batch_size=len(texts))
+    options = TranslateSettings(beam=variant.settings.beam, batch_size=len(texts), exact=False)
     try:
         with peak(model.device) as memory:
             made = translator(model, fresh)

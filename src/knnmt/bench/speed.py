@@ -200,7 +200,7 @@ def translator(model: Model, variant: Variant, shared: dict[tuple[str, str], Ten
 
 
 def _run(made: Translator, settings: BenchSettings) -> Run:
-    options = TranslateSettings(beam=settings.beam, batch_size=settings.batch_size)
+    options = TranslateSettings(beam=settings.beam, batch_size=settings.batch_size, exact=False)
     return lambda texts: [translation.text for translation in made.translate(texts, options)]
 
 

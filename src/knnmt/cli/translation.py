@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.text import Text
 
+    from knnmt.corpus.segment import Segment
     from knnmt.datastore.store import Datastore
     from knnmt.evidence import Neighbour, TokenEvidence
     from knnmt.retrieval.settings import RetrievalSettings
@@ -70,6 +71,7 @@ def translate(
     leave_out_own: Annotated[
         bool, typer.Option("--leave-out-own", help="Do not use what the store has of these very lines: to measure.")
     ] = False,
+    exact: Annotated[bool, typer.Option(help="Take a line that the store has word for word from the store.")] = True,
     beam: Annotated[int, typer.Option(help="Beams; 1 is greedy search.")] = 5,
     n_best: Annotated[
         int, typer.Option(help="Translations of each line, written as «line number ||| text ||| score».")
@@ -102,6 +104,7 @@ def translate(
         max_length=max_length,
         batch_size=batch_size,
         long=long,
+        exact=exact,
     )
     if leave_out_own and store is None:
         raise UsageError("--leave-out-own is about a store: name one (--store)")
@@ -125,7 +128,7 @@ def translate(
         for number, found in enumerate(found_all, start=1):
             ranked = (found, *found.alternatives)
             if as_json:
-                shown = [{"text": t.text, "score": round(t.score, 5)} for t in ranked]
+                shown = [{"text": t.text, "score": round(t.score, 5)} | _match(t.match) for t in ranked]
                 out.write(json.dumps({"line": number, "translations": shown}, ensure_ascii=False) + "\n")
             elif n_best > 1:
                 out.writelines(f"{number} ||| {t.text} ||| {t.score:.5f}\n" for t in ranked)
@@ -159,12 +162,13 @@ def explain(
     found = translator.translate([text], settings)[0]
     if as_json:
         tokens = [asdict(each) | {"memory": each.memory} for each in found.evidence]
-        typer.echo(
-            json.dumps({"text": found.text, "score": found.score, "tokens": tokens}, ensure_ascii=False, indent=2)
-        )
+        content = {"text": found.text, "score": found.score, **_match(found.match), "tokens": tokens}
+        typer.echo(json.dumps(content, ensure_ascii=False, indent=2))
         return
     terminal.show(_evidence_table(found.evidence, neighbours))
     typer.echo(found.text)
+    if found.match is not None:
+        terminal.note(f"the store has this text word for word ({found.match.origin or found.match.id or 'no origin'})")
 
 
 def _evidence_table(evidence: "tuple[TokenEvidence, ...]", neighbours: int) -> Any:
@@ -196,6 +200,11 @@ def _excerpt(neighbour: "Neighbour", room: int) -> "Text":
 
 
 # ------------------------------------------------------------------------------------------- around the commands
+
+
+def _match(segment: "Segment | None") -> dict[str, Any]:
+    """The segment of the store that a line was found in word for word, for JSON; nothing where there is none."""
+    return {} if segment is None else {"match": {"id": segment.id, "origin": segment.origin}}
 
 
 def _own(store: "Datastore", texts: list[str]) -> "NDArray[np.bool_]":

@@ -34,7 +34,8 @@ from knnmt.retrieval.systems import SYSTEMS, require_system
 _log = logging.getLogger(__name__)
 
 SCALE_SAMPLE = 4000  # pairs of keys whose median distance is the scale of temperatures
-ALWAYS = ("text", "text_offsets", "target_ids", "target_offsets")  # kept for evidence, whatever the systems
+# kept for evidence and 100% matches, whatever the systems
+ALWAYS = ("text", "text_offsets", "source_digests", "source_order", "target_ids", "target_offsets")
 FREQUENT = 20  # types that the manifest names
 PUBLISHING = (
     "part-",

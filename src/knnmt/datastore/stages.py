@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from knnmt.align import Bitext, Links, cover, read_pharaoh, train
 from knnmt.align.bitext import Int64, offsets_of
 from knnmt.corpus import CleanReport, Languages, Reason, Segment, clean, unfit
-from knnmt.datastore import arrays, cluster, format, quantize
+from knnmt.datastore import arrays, cluster, exact, format, quantize
 from knnmt.datastore.settings import BuildSettings
 from knnmt.datastore.workers import parallel
 from knnmt.errors import DataError
@@ -84,6 +84,7 @@ def read_corpus(job: Job) -> CleanReport:
     report, advance = CleanReport(), job.watch("read")
     special = job.model.special
     numbers, texts, sources, targets = (array("q") for _ in range(4))  # in the corpus, and lengths
+    digests = array("Q")
     with (
         arrays.Stream(job.part / "text.npy", "uint8") as text,
         arrays.Stream(job.scratch / "source_ids.npy", "int32") as source_ids,
@@ -94,6 +95,7 @@ def read_corpus(job: Job) -> CleanReport:
             fields = [field.encode() for field in (segment.source, segment.target, segment.origin, segment.id or "")]
             text.extend(b"".join(fields))
             texts.extend(map(len, fields))
+            digests.append(exact.digest(segment.source))
             source_ids.extend(source)
             sources.append(len(source))
             target_ids.extend([*target, special.end])
@@ -103,6 +105,9 @@ def read_corpus(job: Job) -> CleanReport:
     if not numbers:
         raise DataError(f"there is nothing to store: {report}")
     arrays.write(job.part / "text_offsets.npy", offsets_of(np.array(texts)))
+    sorted_digests, order = exact.index(digests)
+    arrays.write(job.part / "source_digests.npy", sorted_digests)
+    arrays.write(job.part / "source_order.npy", order)
     arrays.write(job.scratch / "source_offsets.npy", offsets_of(np.array(sources)))
     arrays.write(job.part / "target_offsets.npy", offsets_of(np.array(targets)))
     arrays.write(job.scratch / "numbers.npy", np.append(numbers, report.seen))

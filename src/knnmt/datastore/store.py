@@ -8,18 +8,19 @@ import contextlib
 import fcntl
 import logging
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from knnmt.corpus.segment import Segment
-from knnmt.datastore import format
+from knnmt.datastore import exact, format
 from knnmt.datastore.journal import Journal
 from knnmt.datastore.lessons import LessonPart, Lessons, Record, from_bytes, learn, to_bytes
 from knnmt.errors import DataError, StoreError
@@ -71,6 +72,19 @@ class Part:
             raise StoreError(f"{self.folder} is damaged: segment {number} is no text") from error
         return Segment(source, target, origin, key or None)
 
+    def with_source(self, source: str) -> list[int]:
+        """The numbers of the segments with this very source text, white space aside."""
+        wanted = exact.one_line(source)
+        numbers = exact.candidates(*self._sources, source)
+        return [number for number in numbers if exact.one_line(self.segment(number).source) == wanted]
+
+    @cached_property
+    def _sources(self) -> tuple[exact.Digests, exact.Int32]:
+        """Digests of the sources; made here for a part that was sealed without."""
+        if "source_digests" in self:
+            return self["source_digests"], self["source_order"]
+        return exact.index(exact.digest(self.segment(number).source) for number in range(self.sizes["segments"]))
+
     @cached_property
     def numbers(self) -> dict[str, int]:
         """The segments that came with an id, by it; the last of several with the same."""
@@ -79,6 +93,13 @@ class Part:
         text = self["text"]
         ids = (bytes(text[bounds[4 * n + 3] : bounds[4 * n + 4]]) for n in named.tolist())
         return {key.decode(errors="replace"): number for key, number in zip(ids, named.tolist(), strict=True)}
+
+
+class Match(NamedTuple):
+    """A segment with the very source that was asked for, and its number."""
+
+    number: int
+    segment: Segment
 
 
 class Datastore:
@@ -101,6 +122,7 @@ class Datastore:
         self.lessons = Lessons(sealed.sizes["segments"], sealed.sizes["entries"])
         self._journal = Journal(format.journal_of(self.path, sealed))
         self._lesson_part: tuple[int, LessonPart | None] = -1, None
+        self._by_source: tuple[int, dict[str, list[Match]]] = -1, {}
         self._aligner: Aligner | None = None
         self._take_up()
 
@@ -182,6 +204,27 @@ class Datastore:
                 yield segment if segment.id else replace(segment, id=f"#{number}")
         for lesson in lessons:
             yield lesson.segment
+
+    def matches(self, source: str) -> list[Match]:
+        """The segments with this very source text, the one that counts first: what was taught, the newest first; then
+        those whose target stands there most often, of several the last."""
+        taught = self._taught_by_source.get(exact.one_line(source), [])[::-1]
+        known = {number for number, _ in taught} | self.lessons.removed
+        stored = [Match(n, self.part.segment(n)) for n in self.part.with_source(source) if n not in known]
+        counts = Counter(match.segment.target for match in stored)
+        stored.sort(key=lambda match: (-counts[match.segment.target], -match.number))
+        return taught + stored
+
+    @property
+    def _taught_by_source(self) -> dict[str, list[Match]]:
+        """What was taught, by its source, the oldest first."""
+        version, found = self._by_source
+        if version != self.lessons.version:
+            found, part = defaultdict(list), self.lesson_part
+            for number, lesson in part.segment_of.items() if part is not None else ():
+                found[exact.one_line(lesson.segment.source)].append(Match(number, lesson.segment))
+            self._by_source = self.lessons.version, dict(found)
+        return self._by_source[1]
 
     def recent(self, count: int | None = None) -> list[Segment]:
         """The segments that were taught, the newest first."""

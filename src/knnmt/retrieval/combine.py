@@ -11,23 +11,13 @@ from knnmt.retrieval.settings import RetrievalSettings
 MOST = 1.0 - 1e-6  # of λ: with 1, nothing of p_MT would be left where p_kNN is silent
 
 
-class Lessons(NamedTuple):
-    """What was taught, as a part of p_kNN: tokens and log_p (B, K, l); share (B, K) of p_kNN, 0 where none is heard."""
-
-    tokens: Tensor
-    log_p: Tensor
-    share: Tensor
-
-
 class Neighbours(NamedTuple):
     """What a lookup found for each beam, as p_kNN: tokens (B, K, k), each once or as often with the same log_p;
-    log_p (B, K, k), -inf where there is nothing; nearest (B, K), the smallest distance, inf where nothing was found.
-    Where there are lessons, the rest of p_kNN is theirs."""
+    log_p (B, K, k), -inf where there is nothing; nearest (B, K), the smallest distance, inf where nothing was found."""
 
     tokens: Tensor
     log_p: Tensor
     nearest: Tensor
-    lessons: Lessons | None = None
 
 
 def merge(tokens: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -58,35 +48,19 @@ def weights(nearest: Tensor, settings: RetrievalSettings, scale: float) -> Tenso
 
 
 def learned(found: Neighbours, logits: Tensor, normaliser: Tensor, settings: RetrievalSettings, scale: float) -> Tensor:
-    """λ of each beam (B, K), by the settings' gate; 0 where nothing was found.
-
-    A lesson that is heard has the weight that it has by distance: the gate was trained without lessons, and who
-    teaches a translation wants to see it whatever the model thinks.
-    """
+    """λ of each beam (B, K), by the settings' gate; 0 where nothing was found."""
     assert settings.gate is not None
     weight = settings.gate(features(found, logits, normaliser, scale)).clamp_(max=MOST)
-    weight = torch.where(found.nearest < torch.inf, weight, 0.0)
-    if found.lessons is not None:
-        weight = torch.where(found.lessons.share > 0, weights(found.nearest, settings, scale), weight)
-    return weight
+    return torch.where(found.nearest < torch.inf, weight, 0.0)
 
 
-def mix(logits: Tensor, normaliser: Tensor, found: Neighbours, weight: Tensor) -> Tensor:
-    """Mix p_kNN into logits (B, K, V) in place and give back their new normaliser (B, K).
+def mix(logits: Tensor, normaliser: Tensor, tokens: Tensor, log_p: Tensor, weight: Tensor) -> Tensor:
+    """Mix a distribution into logits (B, K, V) in place and give back their new normaliser (B, K).
 
-    With logits z and their normaliser n, p_MT = exp(z − n). Only the logits of found tokens change, to
-    log(exp z + λ/(1−λ)·p_kNN·exp n); all are then normalised by n − log(1−λ). λ = 0 changes no bit.
+    tokens, log_p: (B, K, k), as `Neighbours` has them; weight: (B, K), λ. With logits z and their normaliser n,
+    p_MT = exp(z − n). Only the logits of these tokens change, to log(exp z + λ/(1−λ)·p_kNN·exp n); all are then
+    normalised by n − log(1−λ). λ = 0 changes no bit.
     """
-    if found.lessons is not None:
-        of_lessons = weight * found.lessons.share
-        weight = weight - of_lessons
-        # they are mixed in first, and thinned by what comes then
-        thinned = (of_lessons / (1.0 - weight)).clamp(max=MOST)
-        normaliser = _mix(logits, normaliser, found.lessons.tokens, found.lessons.log_p, thinned)
-    return _mix(logits, normaliser, found.tokens, found.log_p, weight)
-
-
-def _mix(logits: Tensor, normaliser: Tensor, tokens: Tensor, log_p: Tensor, weight: Tensor) -> Tensor:
     normaliser_after = normaliser - torch.log1p(-weight)
     added = log_p + (weight.log() + normaliser_after)[:, :, None]
     logits.scatter_(-1, tokens, torch.logaddexp(logits.gather(-1, tokens), added))

@@ -12,16 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from knnmt.retrieval.combine import Lessons, Neighbours, merge
+from knnmt.retrieval.combine import Neighbours, merge
 from knnmt.retrieval.nearest import FAR, Table, least, nearest_of_all, table
 from knnmt.retrieval.select import Selection
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.tensors import Tensors
 
 FADED = 80.0  # of T: what is so much farther than the nearest weighs nothing in float32
-LESSONS_SHARE = 0.97  # of p_kNN, where lessons are heard
-MUCH_NEARER = 0.5  # times the distance of the nearest entry of the part
-SAME = 0.1  # of T: keys that are no farther apart are the same but for rounding
 
 
 class Found(NamedTuple):
@@ -295,56 +292,6 @@ class ClusterExact(Exact):
         super().keep(rows)
         self.bounds = self.bounds[rows]
         self.means.keep(rows)
-
-
-class Together:
-    """What is found in a store's part, and among its lessons, whose entries are all compared.
-
-    A lesson is heard where it is much nearer than all in the part, and then p_kNN is nearly all its own: who teaches a
-    translation wants to see it, also where the corpus has another one of the same text, and nowhere else.
-    """
-
-    def __init__(self, stored: Lookup, taught: Lookup, tensors: Tensors, settings: RetrievalSettings) -> None:
-        self.stored, self.taught, self.tensors = stored, taught, tensors
-        self.temperature = settings.temperature_of(tensors.scale)
-
-    def find(self, states: Tensor) -> Found:
-        """All of both, with the log counts that make the softmax of all scores give each side its share."""
-        stored = self.stored.find(states)
-        taught, share = self._heard(states, stored.nearest)
-        sides = []
-        for found, part in ((stored, 1.0 - share), (taught, share)):
-            level = part.log() - found.scores(self.temperature).logsumexp(dim=2)
-            level = torch.where(part > 0, level, -torch.inf)[:, :, None]
-            sides.append(found._replace(log_counts=found.log_counts + level).columns())
-        entries, tokens, distances, log_counts = (torch.cat(pair, dim=2) for pair in zip(*sides, strict=True))
-        return Found(entries, tokens, distances, torch.minimum(stored.nearest, taught.nearest), log_counts)
-
-    def neighbours(self, states: Tensor) -> Neighbours:
-        """The distributions of both."""
-        stored = self.stored.neighbours(states)
-        taught, share = self._heard(states, stored.nearest)
-        if share.device.type == "cpu" and not bool(share.any()):
-            return stored
-        tokens, log_p = merge(taught.tokens, taught.scores(self.temperature))
-        nearest = torch.minimum(stored.nearest, taught.nearest)
-        return stored._replace(nearest=nearest, lessons=Lessons(tokens, log_p, share))
-
-    def _heard(self, states: Tensor, nearest: Tensor) -> tuple[Found, Tensor]:
-        """Entries of lessons that are heard beside the `nearest` of the part, and their share: (B, K, l), (B, K)."""
-        taught, numbers = self.taught.find(states), self.tensors.taught
-        assert numbers is not None
-        near = (MUCH_NEARER * nearest + SAME * self.temperature)[:, :, None]
-        heard = (taught.distances <= near) & (taught.entries >= 0)
-        distances = taught.distances.masked_fill(~heard, FAR)
-        entries = torch.where(heard, numbers.entries[taught.entries], -1)
-        share = torch.where(nearest < FAR, LESSONS_SHARE, 1.0) * heard.any(dim=2)
-        return taught._replace(entries=entries, distances=distances, nearest=distances.amin(dim=2)), share
-
-    def keep(self, rows: Tensor) -> None:
-        """Only these sentences are still searched."""
-        self.stored.keep(rows)
-        self.taught.keep(rows)
 
 
 # --------------------------------------------------------------------------------------------------------- shared

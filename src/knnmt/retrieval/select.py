@@ -21,7 +21,7 @@ BEST = 128  # segments that are most like a sentence, in which the tokens of fre
 OFFERED = 64  # tokens that a source token chooses c from
 COMMON = 1000, 0.25  # tokens of a type, and times as many as segments, from which it does not tell segments apart
 ALIKE = 2.0  # how much the likeness of segments counts beside that of tokens
-ENTRY, SLOT = 32, 11  # bits for the number of an entry or a cluster, and for that of a cluster in its sentence
+ENTRY, SLOT = 32, 16  # bits for the number of an entry or a cluster, and for that of a cluster in its sentence
 
 
 class Source(NamedTuple):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from knnmt.retrieval.combine import Neighbours, learned, mix, weights
 from knnmt.retrieval.gate import Purpose, require_gate
 from knnmt.retrieval.nearest import compiles
 from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.retrieval.taught import Heard, LessonLookup
 from knnmt.retrieval.tensors import Tensors
 
 Select = Callable[[Tensors, select.Source, RetrievalSettings], select.Selection]
@@ -126,34 +128,63 @@ class Retriever:
     def look(self, ids: Tensor, mask: Tensor, states: Tensor) -> "SentenceLookup":
         """What sentences may see. ids, mask: (B, S); states: (B, S, d), of the encoder."""
         self.tensors.refresh()
-        source = select.Source(ids, mask, states)
-        found = self._in(self.system, self.tensors, source)
-        if self.tensors.taught is not None:
-            taught = self._in(SYSTEMS["knn" if self.settings.system == "knn" else "fast"], self.tensors.taught, source)
-            found = lookup.Together(found, taught, self.tensors, self.settings)
-        return SentenceLookup(self, found)
+        source, system, tensors = select.Source(ids, mask, states), self.system, self.tensors
+        found = system.lookup(tensors, system.select(tensors, source, self.settings), self.settings)
+        taught = tensors.taught if self.settings.weight != 0 else None  # λ = 0, given as such, is base MT
+        return SentenceLookup(self, found, LessonLookup(taught, source) if taught is not None else None)
 
-    def _in(self, system: System, tensors: Tensors, source: select.Source) -> lookup.Lookup:
-        return system.lookup(tensors, system.select(tensors, source, self.settings), self.settings)
+
+class Sources(NamedTuple):
+    """Where p comes from at each step: p = weight·p_kNN + (1 − weight)·p_MT, lessons and part taken together.
+
+    entries, tokens, distances and shares of p_kNN: (B, K, k); weight: (B, K)
+    """
+
+    entries: Tensor
+    tokens: Tensor
+    distances: Tensor
+    shares: Tensor
+    weight: Tensor
 
 
 class SentenceLookup:
-    """A batch of sentences in the search: mixes what their decoder states find into the model's scores."""
+    """A batch of sentences in the search: mixes what their decoder states find into the model's scores.
 
-    def __init__(self, retriever: Retriever, found: lookup.Lookup) -> None:
-        self.retriever, self.lookup = retriever, found
+    lookup: in the store's part, by the system; taught: among the lessons, where there are any
+    """
+
+    def __init__(self, retriever: Retriever, found: lookup.Lookup, taught: LessonLookup | None) -> None:
+        self.retriever, self.lookup, self.taught = retriever, found, taught
         self.tensors, self.settings = retriever.tensors, retriever.settings
         self.key = retriever.store.manifest.key
         self.temperature = retriever.settings.temperature_of(retriever.tensors.scale)
 
     def mix(self, states: States, logits: Tensor, normaliser: Tensor) -> Tensor:
         """Change logits (B, K, V) in place and return their new normaliser (B, K)."""
-        neighbours = self.neighbours(states)
-        return mix(logits, normaliser, neighbours, self.weight(neighbours, logits, normaliser))
+        found = self.neighbours(states)
+        weight = self.weight(found, logits, normaliser)
+        normaliser = mix(logits, normaliser, found.tokens, found.log_p, weight)
+        heard = self.heard(states, found.nearest)
+        if heard is not None:
+            normaliser = mix(logits, normaliser, *heard.distribution(), heard.weight)
+        return normaliser
 
     def neighbours(self, states: States) -> Neighbours:
-        """What decoder states find."""
-        return self.lookup.neighbours(self.tensors.query(states.key(self.key)))
+        """What decoder states find in the part."""
+        return self.lookup.neighbours(self.query(states))
+
+    def heard(self, states: States, nearest: Tensor) -> Heard | None:
+        """The lessons that decoder states hear beside the nearest of the part, (B, K); None where it is sure that none
+        is heard."""
+        if self.taught is None:
+            return None
+        heard = self.taught.hear(self.query(states), nearest)
+        silent = heard.weight.device.type == "cpu" and not bool(heard.weight.any())  # elsewhere to ask costs more
+        return None if silent else heard
+
+    def query(self, states: States) -> Tensor:
+        """What is looked up. (B, K, d)."""
+        return self.tensors.query(states.key(self.key))
 
     def weight(self, found: Neighbours, logits: Tensor, normaliser: Tensor) -> Tensor:
         """λ of each beam (B, K), given what it found and p_MT, as logits (B, K, V) and their normaliser (B, K)."""
@@ -161,9 +192,27 @@ class SentenceLookup:
             return learned(found, logits, normaliser, self.settings, self.tensors.scale)
         return weights(found.nearest, self.settings, self.tensors.scale)
 
+    def sources(self, states: States, logits: Tensor, normaliser: Tensor) -> Sources:
+        """What `mix` would mix in, entry by entry."""
+        found = self.lookup.find(self.query(states))
+        shares = torch.nan_to_num(found.scores(self.temperature).softmax(dim=-1))
+        neighbours = self.neighbours(states)
+        weight = self.weight(neighbours, logits, normaliser)
+        heard = self.heard(states, neighbours.nearest)
+        if heard is None:
+            return Sources(found.entries, found.tokens, found.distances, shares, weight)
+        whole = 1.0 - (1.0 - heard.weight) * (1.0 - weight)
+        of_lessons = torch.where(whole > 0, heard.weight / whole, 0.0)[:, :, None]
+        sides = (found, (1.0 - of_lessons) * shares), (heard.found, of_lessons * heard.shares())
+        columns = ((side.entries, side.tokens, side.distances, some) for side, some in sides)
+        entries, tokens, distances, shares = (torch.cat(pair, dim=2) for pair in zip(*columns, strict=True))
+        return Sources(entries, tokens, distances, shares, whole)
+
     def keep(self, rows: Tensor) -> None:
         """Only these sentences are still searched."""
         self.lookup.keep(rows)
+        if self.taught is not None:
+            self.taught.keep(rows)
 
 
 def _open(store: Datastore, name: str) -> None:

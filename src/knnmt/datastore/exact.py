@@ -1,0 +1,40 @@
+"""Segments by their source text, word for word: what a translation memory calls a 100% match.
+
+A part keeps a digest of each segment's source, sorted, beside the segment's number. A source is found by its digest
+and compared by its text, so that two texts with one digest are told apart. White space does not count: texts are
+translated as one line.
+"""
+
+from collections.abc import Iterable
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+
+Digests = NDArray[np.uint64]
+Int32 = NDArray[np.int32]
+
+
+def one_line(text: str) -> str:
+    """A text with one space between words and none around, as it is translated and compared."""
+    return " ".join(text.split())
+
+
+def digest(source: str) -> int:
+    """64 bits that stand for a source text."""
+    return int.from_bytes(blake2b(one_line(source).encode(errors="surrogatepass"), digest_size=8).digest(), "little")
+
+
+def index(digests: Iterable[int]) -> tuple[Digests, Int32]:
+    """Digests of the segments, by their numbers, as a part keeps them: sorted, and the segment of each. (segments,)."""
+    found = np.fromiter(digests, np.uint64)
+    order = np.argsort(found, kind="stable").astype(np.int32)
+    return found[order], order
+
+
+def candidates(digests: Digests, order: Int32, source: str) -> list[int]:
+    """The segments whose source has the digest of this one, in their order."""
+    wanted = np.uint64(digest(source))
+    first, last = np.searchsorted(digests, wanted, "left"), np.searchsorted(digests, wanted, "right")
+    numbers: list[int] = order[first:last].tolist()
+    return numbers

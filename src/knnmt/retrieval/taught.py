@@ -1,0 +1,67 @@
+"""What was taught, looked up beside a system's own entries. It counts whatever the settings say: who corrects a
+translation wants to see the correction, also with a small λ, a gate, or a system that sees little of the store.
+
+A lesson is heard where its state is much nearer than anything the system found, and the nearer it is in itself, the
+more it counts: p = λ_l·p_lessons + (1 − λ_l)·p, with p what model and store make of the step without lessons.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from knnmt.retrieval.combine import merge
+from knnmt.retrieval.lookup import Exact, Found
+from knnmt.retrieval.nearest import FAR
+from knnmt.retrieval.select import Source, near_tokens
+from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.retrieval.tensors import Taught
+
+# how lessons are searched: by source token, as Fast does, in all that was taught
+SEARCH = RetrievalSettings(system="fast", k=16, c=16)
+WEIGHT = 0.99  # λ_l of a lesson whose state is the same
+# fractions of the median distance between random keys
+REACH = 1 / 4  # the distance at which λ_l is 0
+TEMPERATURE = 1 / 80  # T among lessons: of two that are near, the nearer one speaks
+MUCH_NEARER = 0.5  # times the distance of the nearest entry of the part
+SAME = 1 / 400  # states that are no farther apart are the same but for rounding
+
+
+class Heard(NamedTuple):
+    """Entries of lessons: what was found, at distance inf where it is not heard; weight: λ_l (B, K)."""
+
+    found: Found
+    weight: Tensor
+    temperature: float
+
+    def shares(self) -> Tensor:
+        """The share of p_lessons that each entry has. (B, K, l)."""
+        return torch.nan_to_num(self.found.scores(self.temperature).softmax(dim=-1))
+
+    def distribution(self) -> tuple[Tensor, Tensor]:
+        """p_lessons by token: tokens and log p, (B, K, l) each."""
+        return merge(self.found.tokens, self.found.scores(self.temperature))
+
+
+class LessonLookup:
+    """The lessons that a batch of sentences may hear."""
+
+    def __init__(self, taught: Taught, source: Source) -> None:
+        self.entries, self.scale = taught.entries, taught.scale
+        self.lookup = Exact(taught, near_tokens(taught, source, SEARCH), SEARCH)
+
+    def hear(self, states: Tensor, nearest: Tensor) -> Heard:
+        """What states (B, K, d) hear beside the nearest that was found in the part, (B, K)."""
+        found = self.lookup.find(states)
+        near = MUCH_NEARER * nearest + SAME * self.scale
+        heard = (found.distances <= near[:, :, None]) & (found.entries >= 0)
+        distances = found.distances.masked_fill(~heard, FAR)
+        entries = torch.where(heard, self.entries[found.entries], -1)
+        closest = distances.amin(dim=2)
+        weight = closest.mul(-WEIGHT / (REACH * self.scale)).add_(WEIGHT).clamp_(min=0.0)
+        found = found._replace(entries=entries, distances=distances, nearest=closest)
+        return Heard(found, weight, TEMPERATURE * self.scale)
+
+    def keep(self, rows: Tensor) -> None:
+        """Only these sentences are still searched."""
+        self.lookup.keep(rows)
