@@ -56,7 +56,7 @@ def test_mixing_is_the_dense_formula(seed: int, k: int, weight: float) -> None:
     lam = weights(found.nearest, chosen, 1.0)
     p_mt = logits.double().softmax(-1)
     normaliser = logits.logsumexp(-1)
-    after = mix(logits, normaliser, found, lam)
+    after = mix(logits, normaliser, found.tokens, found.log_p, lam)
     assert logits.dtype == after.dtype == torch.float32
     p_knn = dense(tokens, scores)
     wide = lam.double()[:, :, None]
@@ -74,7 +74,7 @@ def test_a_weight_of_0_changes_no_bit(seed: int, k: int, level: float) -> None:
     logits[0, 0, 3] = -torch.inf
     found = Neighbours(*merge(tokens, scores), nearest_of(scores).abs())
     before, normaliser = logits.clone(), torch.full((2, 3), level)
-    after = mix(logits, normaliser, found, torch.zeros(2, 3))
+    after = mix(logits, normaliser, found.tokens, found.log_p, torch.zeros(2, 3))
     assert torch.equal(logits.view(torch.int32), before.view(torch.int32))
     assert torch.equal(after, normaliser)
 
@@ -86,7 +86,9 @@ def test_a_beam_that_found_nothing_is_left_alone(seed: int) -> None:
     scores[1] = -torch.inf
     found = Neighbours(*merge(tokens, scores), torch.where((scores > -torch.inf).any(-1), 1.0, torch.inf))
     before, normaliser = logits.clone(), logits.logsumexp(-1)
-    after = mix(logits, normaliser, found, weights(found.nearest, RetrievalSettings(adapt="constant"), 1.0))
+    after = mix(
+        logits, normaliser, found.tokens, found.log_p, weights(found.nearest, RetrievalSettings(adapt="constant"), 1.0)
+    )
     assert torch.equal(logits[1], before[1])
     assert torch.equal(after[1], normaliser[1])
 
@@ -96,7 +98,7 @@ def test_a_weight_of_1_leaves_a_trace_of_the_model_where_the_store_is_silent() -
     found = Neighbours(*merge(torch.tensor([[[2]]]), torch.zeros(1, 1, 1)), torch.zeros(1, 1))
     lam = weights(found.nearest, RetrievalSettings(weight=1.0, adapt="constant"), 1.0)
     assert lam.item() == pytest.approx(MOST, abs=1e-7)
-    after = mix(logits, torch.full((1, 1), 4.0).log(), found, lam)
+    after = mix(logits, torch.full((1, 1), 4.0).log(), found.tokens, found.log_p, lam)
     p = (logits - after[:, :, None]).exp()[0, 0]
     assert p.isfinite().all()
     assert p[2].item() == pytest.approx(1.0, abs=1e-5)

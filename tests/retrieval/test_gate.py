@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from knnmt.errors import DataError, UsageError
-from knnmt.retrieval.combine import MOST, Lessons, Neighbours, learned, merge, weights
+from knnmt.model.transformer import States
+from knnmt.retrieval.combine import MOST, Neighbours, learned, merge
 from knnmt.retrieval.gate import FEATURES, FORMAT, SHAPES, Gate, Lesson, Purpose, features, train
 from knnmt.retrieval.settings import RetrievalSettings, gate_file
 from knnmt.retrieval.systems import Retriever
@@ -134,16 +135,6 @@ def test_nothing_found_is_no_weight_and_a_sure_gate_leaves_a_trace_of_the_model(
     assert weight[0].tolist() == [pytest.approx(MOST, abs=1e-7), 0.0]
 
 
-def test_a_lesson_that_is_heard_has_the_weight_that_it_has_by_distance() -> None:
-    shy = random_gate(FAST).leaning(-100.0)
-    tokens, log_p, nearest = torch.zeros(1, 2, 1, dtype=torch.int64), torch.zeros(1, 2, 1), torch.tensor([[1.0, 1.0]])
-    found = Neighbours(tokens, log_p, nearest, Lessons(tokens, log_p, torch.tensor([[0.97, 0.0]])))
-    weight = learned(found, torch.zeros(1, 2, 4), torch.zeros(1, 2), chosen(shy), 1.0)
-    by_distance = weights(nearest, chosen(shy).without_gate(), 1.0)
-    assert weight[0, 0] == by_distance[0, 0] == pytest.approx(0.45)
-    assert weight[0, 1] == pytest.approx(0.0, abs=1e-6)
-
-
 # --------------------------------------------------------------------------------------------------- in a system
 
 
@@ -169,22 +160,21 @@ def test_a_sentence_that_finds_nothing_is_base_mt_to_the_bit(tmp_path: Path) -> 
     np.testing.assert_array_equal(case.mixed(retriever), (logits + 3.0 - 3.0).exp().numpy())
 
 
-def test_what_is_taught_is_mixed_as_by_distance_where_it_is_heard(tmp_path: Path) -> None:
+def test_a_gate_has_no_say_in_what_lessons_weigh(tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
     case, segments = Case.drawn(7), datastore.random_segments(rng, count=3, width=2)
     store = case.write(tmp_path / "store")
     with patch("os.fsync"):
         teach(store, *(lesson(segment, str(number), "squared") for number, segment in enumerate(segments)))
-    gate = random_gate(Purpose("knn", store.manifest.key, "squared"))
-    by_gate, by_distance = (Retriever(store, CPU, some) for some in (chosen(gate), chosen(gate).without_gate()))
-    found = case.look(by_gate).lookup.neighbours(torch.from_numpy(case.states))
-    assert found.lessons is not None
-    heard = (found.lessons.share > 0).numpy()
-    assert heard.any()
-    assert not heard.all()
-    ours, others = case.mixed(by_gate), case.mixed(by_distance)
-    np.testing.assert_array_equal(ours[heard], others[heard])
-    assert not np.allclose(ours[~heard], others[~heard])
+    states = States(*2 * [torch.from_numpy(case.states)])
+    heard = []
+    for lean in (-100.0, 100.0):
+        gate = random_gate(Purpose("knn", store.manifest.key, "squared")).leaning(lean)
+        look = case.look(Retriever(store, CPU, chosen(gate)))
+        heard.append(look.heard(states, look.neighbours(states).nearest))
+    assert heard[0] is not None
+    assert (heard[0].weight > 0).any()
+    assert torch.equal(heard[0].weight, heard[1].weight)
 
 
 # --------------------------------------------------------------------------------------------------------- files

@@ -1,8 +1,9 @@
 """What was taught is found by every system: each answers as the oracle does on the part and the lessons together."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
@@ -15,10 +16,10 @@ from knnmt.corpus.segment import Segment as Text
 from knnmt.datastore.format import Metric
 from knnmt.datastore.lessons import Lesson, Record
 from knnmt.datastore.store import Datastore
-from knnmt.retrieval.combine import weights
-from knnmt.retrieval.lookup import LESSONS_SHARE, MUCH_NEARER, SAME
+from knnmt.model.transformer import States
+from knnmt.retrieval import taught as taught_rule
 from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import Retriever
+from knnmt.retrieval.systems import Retriever, Sources
 
 from ..oracle import datastore, systems
 from ..oracle.datastore import Segment, as_is, unit
@@ -41,6 +42,13 @@ def teach(store: Datastore, *lessons: Lesson) -> None:
         store._write(Record(taught=lessons))
 
 
+def sources(case: Case, retriever: Retriever) -> Sources:
+    """Where the probabilities of all decoder states come from."""
+    states, logits = States(*2 * [torch.from_numpy(case.states)]), torch.from_numpy(np.log(case.p_mt)).float()
+    found: Sources = case.look(retriever).sources(states, logits, torch.zeros(logits.shape[:2]))
+    return found
+
+
 def drawn(seed: int, metric: Metric) -> tuple[Case, list[Segment]]:
     """A store, sentences to look up in it, and segments to teach it."""
     rng = np.random.default_rng(seed)
@@ -48,27 +56,31 @@ def drawn(seed: int, metric: Metric) -> tuple[Case, list[Segment]]:
     return case, datastore.random_segments(rng, count=3, width=2)
 
 
-def expected(
-    system: str, case: Case, taught: datastore.Store, row: int, beam: int, s: systems.Settings
-) -> tuple[set[int], Any]:
-    """What the oracle finds in the part and among the lessons, and the distribution it makes of both.
+class Expected(NamedTuple):
+    """What the oracle finds in the part and among the lessons, and the distribution that comes of both."""
 
-    Lessons are heard where they are much nearer than anything in the part; then nearly all of p_kNN is theirs.
-    """
+    entries: set[int]
+    weight: float
+    p: Any
+
+
+def expected(
+    system: str, case: Case, taught: datastore.Store, row: int, beam: int, s: systems.Settings, scale: float
+) -> Expected:
+    """Lessons are heard where they are much nearer than anything in the part, with a weight of their own."""
     about = case.ids[row], case.source[row], case.states[row, beam]
     stored = ORACLE[system](case.arrays, *about, s)
-    new = ORACLE["knn" if system == "knn" else "fast"](taught, *about, s)
-    limit = MUCH_NEARER * stored.nearest + SAME * s.temperature
-    heard = [near for near in new.neighbours if near.distance <= limit]
-    nearest = min([stored.nearest, *(near.distance for near in heard)])
-    share = (LESSONS_SHARE if stored.neighbours else 1.0) if heard else 0.0
-    of_part, of_lessons = (systems.distribution(systems.Found(some, nearest), s, VOCABULARY)
-                           for some in (stored.neighbours, heard))  # fmt: skip
-    weight = systems.weight_of(systems.Found(stored.neighbours + heard, nearest), s)
-    p_knn = (1 - share) * of_part + share * of_lessons
+    own = replace(s, k=taught_rule.SEARCH.k, c=taught_rule.SEARCH.seen, temperature=taught_rule.TEMPERATURE * scale)
+    limit = taught_rule.MUCH_NEARER * stored.nearest + taught_rule.SAME * scale
+    heard = [near for near in ORACLE["fast"](taught, *about, own).neighbours if near.distance <= limit]
+    nearest = min((near.distance for near in heard), default=np.inf)
+    lessons = taught_rule.WEIGHT * max(0.0, 1.0 - nearest / (taught_rule.REACH * scale))
+    p = systems.mixed(case.p_mt[row, beam], stored, s)
+    if lessons:
+        p = lessons * systems.distribution(systems.Found(heard, nearest), own, VOCABULARY) + (1 - lessons) * p
     first = len(case.arrays["target_ids"])
-    entries = {near.entry for near in stored.neighbours} | {first + near.entry for near in heard}
-    return entries, weight * p_knn + (1 - weight) * case.p_mt[row, beam]
+    entries = {near.entry for near in stored.neighbours} | {first + near.entry for near in heard if lessons}
+    return Expected(entries, 1 - (1 - lessons) * (1 - systems.weight_of(stored, s)), p)
 
 
 @pytest.mark.parametrize("system", ORACLE)
@@ -88,19 +100,43 @@ def test_a_system_finds_lessons_beside_what_is_stored(
         store = case.write(Path(folder) / "store")
         teach(store, *(lesson(segment, str(number), metric) for number, segment in enumerate(segments)))
         retriever, wanted = Retriever(store, CPU, chosen), oracle_settings(chosen, metric)
-        ours, found = case.mixed(retriever), case.found(retriever)
-        shares = found.scores(1.5).softmax(dim=-1).nan_to_num()
+        ours, found = case.mixed(retriever), sources(case, retriever)
         for row in range(len(case.ids)):
             for beam in range(case.states.shape[1]):
-                entries, p = expected(system, case, arrays, row, beam, wanted)
-                np.testing.assert_allclose(ours[row, beam], p, atol=1e-5)
+                truth = expected(system, case, arrays, row, beam, wanted, retriever.tensors.scale)
+                np.testing.assert_allclose(ours[row, beam], truth.p, atol=1e-5)
                 if metric == "squared":
-                    assert set(found.entries[row, beam].tolist()) - {-1} == entries
+                    there = found.entries[row, beam][found.shares[row, beam] > 1e-9]
+                    assert set(there.tolist()) - {-1} <= truth.entries
                 # what evidence shows adds up to the same
-                weight = weights(found.nearest, chosen, retriever.tensors.scale)[row, beam]
-                p_knn = torch.zeros(VOCABULARY).index_add_(0, found.tokens[row, beam], shares[row, beam])
+                weight = found.weight[row, beam]
+                assert weight == pytest.approx(truth.weight, abs=1e-5)
+                p_knn = torch.zeros(VOCABULARY).index_add_(0, found.tokens[row, beam], found.shares[row, beam])
                 shown = weight * p_knn + (1 - weight) * torch.from_numpy(case.p_mt[row, beam])
-                np.testing.assert_allclose(shown.numpy(), p, atol=1e-5)
+                np.testing.assert_allclose(shown.numpy(), truth.p, atol=1e-5)
+
+
+@pytest.mark.parametrize("system", ORACLE)
+@pytest.mark.parametrize("weight", [0.0, 1e-6, 0.3])
+def test_a_lesson_of_the_very_state_outranks_every_weight_but_0(tmp_path: Path, system: str, weight: float) -> None:
+    case, segments = drawn(11, "squared")
+    store = case.write(tmp_path / "store")
+    taught = segments[0]
+    while not taught.links:
+        taught = datastore.random_segments(np.random.default_rng(12), count=1, width=2)[0]
+    _, target = taught.links[0]
+    asked = replace(
+        case.alone(0).saying([taught.source_ids], [taught.source_states]),
+        states=np.asarray(taught.target_states, np.float32)[None, [target]], p_mt=case.p_mt[:1, :1],
+    )  # fmt: skip
+    chosen = RetrievalSettings(system=system, k=1, c=1, temperature=1.0, weight=weight, adapt="constant")
+    before = asked.mixed(Retriever(store, CPU, chosen))
+    teach(store, lesson(taught, "a", "squared"))
+    after = asked.mixed(Retriever(store, CPU, chosen))
+    if weight == 0:
+        np.testing.assert_array_equal(after, before)  # base MT, to the bit
+    else:
+        assert after[0, 0, taught.target_ids[target]] > 0.9
 
 
 @pytest.mark.parametrize("system", [*ORACLE])
@@ -109,22 +145,22 @@ def test_a_retriever_sees_at_once_what_is_taught_and_what_is_removed(tmp_path: P
     store = case.write(tmp_path / "store")
     chosen = RetrievalSettings(system=system, k=7, c=9, temperature=1.0, weight=0.5, adapt="constant")
     retriever = Retriever(store, CPU, chosen)
-    before = case.found(retriever)
+    before = sources(case, retriever)
     teach(store, lesson(segments[0], "a", "squared"), lesson(segments[1], "b", "squared"))
     teach(store, lesson(segments[2], "c", "squared"))
     entries = len(case.arrays["target_ids"])
-    with_all = case.found(retriever).entries
+    with_all = sources(case, retriever).entries
     assert (with_all >= entries).any()
     assert (with_all < entries + sum(len(segment.target_ids) for segment in segments)).all()
     with patch("os.fsync"):
         assert store.remove(["b", "a", "none"]) == ["b", "a"]
-    left = case.found(retriever).entries
+    left = sources(case, retriever).entries
     first = entries + len(segments[0].target_ids) + len(segments[1].target_ids)
     assert not ((left >= entries) & (left < first)).any()
     with patch("os.fsync"):
         store.remove(["c"])
-    after = case.found(retriever)
-    assert all(torch.equal(one, other) for one, other in zip(before.columns(), after.columns(), strict=True))
+    after = sources(case, retriever)
+    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
 
 
 @pytest.mark.parametrize("system", [*ORACLE])
@@ -141,7 +177,7 @@ def test_a_folded_lesson_is_found_once_and_by_its_number_in_the_part(tmp_path: P
     made = lesson(segments[4], "e", "squared")
     teach(store, Lesson(**vars(made) | {"folded": 4}))
     chosen = RetrievalSettings(system=system, k=7, c=9, temperature=1.0, weight=0.5, adapt="constant")
-    found = case.found(Retriever(store, CPU, chosen)).entries
+    found = sources(case, Retriever(store, CPU, chosen)).entries
     assert found.max() < len(case.arrays["target_ids"])
     for row in found.flatten(0, 1).tolist():
         there = [entry for entry in row if entry >= 0]
