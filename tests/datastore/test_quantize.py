@@ -146,57 +146,6 @@ def test_codes_of_any_shape_are_decoded(shape: tuple[int, int], lead: list[int],
         assert np.array_equal(state, decoded_by_loop(code[None], codebooks)[0])
 
 
-@given(SHAPES, st.integers(1, 6), st.integers(0, 40), st.integers(0, 2**32 - 1))
-@settings(max_examples=30, deadline=None)
-def test_distances_by_look_up_are_those_to_the_decoded_states(
-    shape: tuple[int, int], queries: int, count: int, seed: int
-) -> None:
-    rng = np.random.default_rng(seed)
-    codebooks = some_codebooks(*shape, seed) + np.float32(5)
-    asked = (rng.standard_normal((queries, shape[0] * shape[1])) + 5).astype(np.float32)
-    codes = rng.integers(0, 256, (count, shape[0]), np.uint8)
-    tables = quantize.tables(torch.from_numpy(asked), torch.from_numpy(codebooks))
-    found = quantize.distances(tables, torch.from_numpy(codes))
-    assert found.shape == (queries, count)
-    for q in range(queries):
-        for m in range(shape[0]):
-            part = asked[q, m * shape[1] : (m + 1) * shape[1]].astype(np.float64)
-            np.testing.assert_allclose(tables[q, m], ((part - codebooks[m]) ** 2).sum(1), rtol=1e-5, atol=1e-5)
-        for n in range(count):
-            state = decoded_by_loop(codes[n : n + 1], codebooks)[0].astype(np.float64)
-            np.testing.assert_allclose(found[q, n], ((asked[q] - state) ** 2).sum(), rtol=1e-5, atol=1e-5)
-
-
-def test_a_batch_gives_the_distances_of_each_sentence_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(1)
-    codebooks = torch.from_numpy(some_codebooks(6, 3))
-    queries = torch.from_numpy(rng.standard_normal((4, 5, 18)).astype(np.float32))
-    codes = torch.from_numpy(rng.integers(0, 256, (4, 101, 6), np.uint8))
-    tables = quantize.tables(queries, codebooks)
-    assert tables.shape == (4, 5, 6, 256)
-    together = quantize.distances(tables, codes)
-    assert together.shape == (4, 5, 101)
-    for b in range(4):
-        alone = quantize.distances(quantize.tables(queries[b], codebooks), codes[b])
-        torch.testing.assert_close(together[b], alone)
-    monkeypatch.setitem(quantize.BLOCK_SIZE, "cpu", 700)  # 15 rows of each sentence at a time
-    assert torch.equal(quantize.distances(tables, codes), together)
-
-
-@pytest.mark.parametrize(("batch", "beams", "count"), [(0, 5, 7), (2, 0, 7), (2, 5, 0)])
-def test_nothing_to_look_up_gives_no_distances(batch: int, beams: int, count: int) -> None:
-    tables = quantize.tables(torch.zeros(batch, beams, 6), torch.from_numpy(some_codebooks(3, 2)))
-    found = quantize.distances(tables, torch.zeros(batch, count, 3, dtype=torch.uint8))
-    assert found.shape == (batch, beams, count)
-
-
-def test_a_state_that_is_a_query_itself_is_at_no_distance() -> None:
-    codebooks = torch.from_numpy(some_codebooks(8, 2) + np.float32(100))
-    codes = torch.arange(8, dtype=torch.uint8)[None]
-    found = quantize.distances(quantize.tables(quantize.decode(codes, codebooks), codebooks), codes)
-    assert 0 <= float(found) < 1e-4
-
-
 def test_training_is_the_same_each_time_and_reads_only_its_sample() -> None:
     class Counted(np.ndarray[Any, Any]):
         read = 0
@@ -284,13 +233,9 @@ def test_what_cannot_be_quantized_is_refused() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
-def test_a_gpu_trains_as_well_and_finds_the_same_distances() -> None:
+def test_a_gpu_trains_as_well_and_decodes_the_same() -> None:
     states = some_states(3000, 16)
     codebooks = quantize.train(states, subspaces=8, iterations=4, device="cuda")
     assert error(states, codebooks) < 1.1 * error(states, quantize.train(states, subspaces=8, iterations=4))
-    queries, codes = torch.from_numpy(states[:6]).float().view(2, 3, 16), torch.from_numpy(encoded(states, codebooks))
-    books, codes = torch.from_numpy(codebooks), codes[:2000].view(2, 1000, 8)
-    here = quantize.distances(quantize.tables(queries, books), codes)
-    there = quantize.distances(quantize.tables(queries.cuda(), books.cuda()), codes.cuda())
-    torch.testing.assert_close(there.cpu(), here, rtol=1e-4, atol=1e-3)
+    books, codes = torch.from_numpy(codebooks), torch.from_numpy(encoded(states, codebooks))
     assert torch.equal(quantize.decode(codes.cuda(), books.cuda()).cpu(), quantize.decode(codes, books))

@@ -1,7 +1,9 @@
-"""Product quantization (Jégou, Douze and Schmid 2011): a state in M bytes, and distances to it by look-up.
+"""Product quantization (Jégou, Douze and Schmid 2011): a state in M bytes.
 
 A state of d numbers is cut into M parts of d/M; each is kept as the number of its nearest of 256 centroids.
 Codebooks are (M, 256, d/M) float32: a NumPy array where they are made and stored, a tensor where they are used.
+What a sentence sees is decoded once and then compared as other keys are: with M = d/2 that takes a fifth of the time of
+adding up M looked-up distances in every step (1,500 entries, 5 beams, d = 256, one thread).
 """
 
 import math
@@ -106,41 +108,6 @@ def decode(codes: Tensor, codebooks: Tensor) -> Tensor:
     """
     first = CENTROIDS * torch.arange(len(codebooks), dtype=torch.int32, device=codes.device)
     return F.embedding(codes + first, codebooks.flatten(0, 1)).flatten(-2)
-
-
-def tables(queries: Tensor, codebooks: Tensor) -> Tensor:
-    """Return the squared distances of each query's parts to all centroids.
-
-    queries: (…, d); codebooks: (M, 256, d/M) float32; the result: (…, M, 256) float32
-    """
-    expansion = Expansion.of(codebooks)
-    parts = queries.float().reshape(-1, len(codebooks), codebooks.shape[-1]).transpose(0, 1) - expansion.centre
-    squares = torch.baddbmm(expansion.level, parts, expansion.slope)
-    squares.add_(parts.square().sum(-1, keepdim=True)).clamp_(min=0)
-    return squares.transpose(0, 1).reshape(*queries.shape[:-1], *codebooks.shape[:2])
-
-
-def distances(tables: Tensor, codes: Tensor) -> Tensor:
-    """Return the squared distances of queries to coded states, each the sum of M looked up in the query's tables.
-
-    tables: (Q, M, 256) float32 and codes: (N, M) uint8 give (Q, N); (B, K, M, 256) and (B, N, M) give (B, K, N)
-    """
-    *lead, queries, subspaces, _ = tables.shape
-    batch, count = math.prod(lead), codes.shape[-2]
-    result = tables.new_empty(batch, queries, count)
-    if not result.numel():  # embedding_bag cannot look up nothing
-        return result.view(*lead, queries, count)
-    # A centroid's distances to all queries of its batch lie side by side, so that one look-up serves them all.
-    # Flattened in between, as a single column would otherwise keep strides for which embedding_bag is slow.
-    weights = tables.reshape(batch, queries, -1).transpose(1, 2).flatten().view(-1, queries)
-    first = CENTROIDS * torch.arange(batch * subspaces, dtype=torch.int32, device=codes.device)
-    first, codes = first.view(batch, 1, subspaces), codes.reshape(batch, count, subspaces)
-    rows = _block(tables, batch * (subspaces + queries))
-    for start in range(0, count, rows):
-        block = codes[:, start : start + rows] + first
-        sums = F.embedding_bag(block.flatten(0, 1), weights, mode="sum")
-        result[..., start : start + rows] = sums.view(batch, -1, queries).transpose(1, 2)
-    return result.view(*lead, queries, count)
 
 
 @dataclass(frozen=True, eq=False)
