@@ -44,9 +44,9 @@ def run(*arguments: str | Path) -> tuple[int, str]:
 
 def test_a_segment_is_taught_changed_removed_and_folded_in(store: Path, model: str) -> None:
     lesson = ("--source", "der Hund", "--target", "the dog", "--id", "one")
-    assert run("add", store, *lesson, "--model", model) == (0, f"{store}: learnt 1 segments, and has 21 now\n")
+    assert run("add", store, *lesson, "--model", model) == (0, f"{store}: learnt 1 segment; it has 21 now\n")
     code, out = run("add", store, *lesson[:3], "a dog", "--id", "one", "--model", model, "--json")
-    assert (code, json.loads(out)) == (0, {"ids": ["one"], "faults": [], "segments": 21})
+    assert (code, json.loads(out)) == (0, {"ids": ["one"], "new": 0, "replaced": 1, "unchanged": 0, "faults": [], "segments": 21})
     code, out = run("export", store, "--taught")
     assert json.loads(out)["target"] == "a dog"
     code, out = run("compact", store, "--model", model)
