@@ -123,13 +123,14 @@ def test_an_id_of_its_own_makes_a_second_translation(store: Datastore, model: Mo
 
 def test_lessons_with_ids_made_of_both_texts_are_replaced_too(store: Datastore, model: Model) -> None:
     """As journals have them that were written before ids were made of the source."""
-    for segment in (CART, BASKET):
-        store.add([segment], model)
-        (lesson,) = (each for each in store.lessons.taught.values() if each.id.startswith("taught-"))
-        old = named(replace(segment, id="#0")).id or ""
-        with store.writing():
-            kept = replace(lesson, segment=replace(lesson.segment, id=old.removeprefix("segment-")))
-            store._write(Record((kept,), (lesson.id,)))
+    store.add([replace(segment, id=segment.target) for segment in (CART, BASKET)], model)
+    lessons = list(store.lessons.taught.values())
+    made = [(named(replace(lesson.segment, id="#0")).id or "").removeprefix("segment-") for lesson in lessons]
+    old = [
+        replace(lesson, segment=replace(lesson.segment, id=name)) for lesson, name in zip(lessons, made, strict=True)
+    ]
+    with store.writing():
+        store._write(Record(tuple(old), tuple(lesson.id for lesson in lessons)))
     assert len(taught(store)) == 2
     added = store.add([CART], model)
     assert (added.new, added.replaced) == (0, 1)
