@@ -68,7 +68,9 @@ def add(
         typer.echo(f"left out: {len(faults) - 10:,} more", err=True)
     done = [f"learnt {terminal.counted(added.new, 'segment')}" if added.new or not added.replaced else ""]
     done += [f"replaced {added.replaced:,}" if added.replaced else ""]
-    done += [f"{added.unchanged:,} {'was' if added.unchanged == 1 else 'were'} there already" if added.unchanged else ""]
+    done += [
+        f"{added.unchanged:,} {'was' if added.unchanged == 1 else 'were'} there already" if added.unchanged else ""
+    ]
     typer.echo(f"{store}: {', '.join(filter(None, done))}; it has {len(opened):,} now")
 
 

@@ -260,9 +260,7 @@ def _joined(parts: Sequence[Lesson]) -> Lesson:
     return Lesson(parts[0].segment, *(np.concatenate(column) for column in columns))
 
 
-def _pieces(
-    segment: Segment, source: list[int], target: list[int], model: StateModel, aligner: Aligner
-) -> list[Pair]:
+def _pieces(segment: Segment, source: list[int], target: list[int], model: StateModel, aligner: Aligner) -> list[Pair]:
     """The tokens of a segment, source and target: at once, or in pieces where the model does not take them at once."""
     where = f"{segment.origin}: " if segment.origin else ""
     if not segment.source or not target:

@@ -58,14 +58,16 @@ def _distinct_links(
 ) -> tuple[NDArray[np.int32], Int64, Int64]:
     """Entries and source rows of all links, and where each group of one type and one target token begins.
 
-    Sorted by type, target token and entry; an entry counts once in a type, with the first row that links to it. Links of
-    lessons are left out.
+    Sorted by type, target token and entry; an entry counts once in a type, with the first row that links to it.
+    Links of lessons are left out, unless there are no others: arrays without rows would serve nobody.
     """
+    link_offsets, link_entries = (arrays.read(job.part / f"link_{name}.npy") for name in ("offsets", "entries"))
     offsets = arrays.read(job.part / "target_offsets.npy")
     taught = np.zeros(target_ids.size, np.bool_)
     for number in job.lessons:
         taught[offsets[number] : offsets[number + 1]] = True
-    link_offsets, link_entries = (arrays.read(job.part / f"link_{name}.npy") for name in ("offsets", "entries"))
+    if taught[link_entries].all():
+        taught[:] = False
     links = link_offsets[type_offsets]
     sorted_links, begun = [], []
     # A link takes some 32 times the memory of a cell while it is sorted.

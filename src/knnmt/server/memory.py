@@ -35,7 +35,7 @@ class Pair(BaseModel):
 
 
 class NewSegment(Pair):
-    """A segment to remember. With an id it replaces the one that has that id; without, what was taught for its source."""
+    """A segment to remember. It replaces the one with its id or, without an id, what was taught for the same source."""
 
     id: StrictStr | None = Field(default=None, min_length=1, max_length=200)
     origin: StrictStr = Field(default="", max_length=1000)
