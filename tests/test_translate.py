@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from knnmt import Translation, Translator
+from knnmt.corpus.split import split
 from knnmt.errors import DataError
-from knnmt.translate import TranslateSettings, split
+from knnmt.translate import TranslateSettings
 
 
 @pytest.fixture(scope="module")

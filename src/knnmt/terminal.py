@@ -137,6 +137,11 @@ def size(count: float) -> str:
     raise AssertionError
 
 
+def counted(count: int, noun: str) -> str:
+    """A number and what it counts, for people."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def watched(items: Iterable[Any], label: str) -> Iterator[Any]:
     """The items, counted by a bar."""
     with bar(label) as advance:

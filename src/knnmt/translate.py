@@ -1,7 +1,6 @@
 """`Translator`: text in, translations out, in order, however they are sorted and batched on the way."""
 
 import itertools
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -15,8 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from knnmt.align.bitext import Bitext
 from knnmt.corpus.segment import Segment
+from knnmt.corpus.split import split
 from knnmt.datastore.exact import one_line
-from knnmt.datastore.store import Datastore
+from knnmt.datastore.store import Added, Datastore
 from knnmt.decode.beam import Hypothesis, search
 from knnmt.errors import DataError, UsageError
 from knnmt.evidence import TokenEvidence, explain
@@ -26,8 +26,6 @@ from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.systems import SYSTEMS, Retriever
 
 FIRST_WINDOW = 64  # texts of a stream that are translated first, so that something comes out soon
-# where a text that is too long may be cut, best places first
-CUTS = (re.compile(r"(?<=[.!?…:;])\s+"), re.compile(r"(?<=[,)])\s+"), re.compile(r"\s+"))
 
 
 class TranslateSettings(BaseModel):
@@ -137,11 +135,12 @@ class Translator:
         other.retriever = Retriever(self.store, self.model.device, chosen, tensors=tensors)
         return other
 
-    def add(self, segments: Sequence[Segment], *, bad: Callable[[DataError], None] | None = None) -> list[str]:
-        """Teach segments, and give their ids: the next translation knows them, here and in whatever opens the store.
+    def add(self, segments: Sequence[Segment], *, bad: Callable[[DataError], None] | None = None) -> Added:
+        """Teach segments: the next translation knows them, here and in whatever opens the store.
 
-        They are on disk when this returns. A segment takes the place of one with the same id. Those that cannot be
-        learnt are told to `bad`; without it, the first of them is raised and nothing is stored.
+        They are on disk when this returns. A segment with an id takes the place of the one with that id; one without
+        takes the place of what was taught for the same source text. Those that cannot be learnt are told to `bad`;
+        without it, the first of them is raised and nothing is stored.
         """
         return self._memory().add(segments, self.model, bad=bad)
 
@@ -295,29 +294,6 @@ class Translator:
             ranked.append(Translation(text, score, tokens))
         best, *others = ranked[:n_best]
         return Translation(best.text, best.score, best.tokens, tuple(others))
-
-
-def split(text: str, count: Callable[[str], int], limit: int, level: int = 0) -> list[str]:
-    """Cut a text into pieces of at most `limit` tokens: between sentences, else clauses, else words, else anywhere."""
-    if count(text) <= limit or len(text) < 2:
-        return [text]
-    if level == len(CUTS):
-        middle = len(text) // 2
-        return split(text[:middle], count, limit, level) + split(text[middle:], count, limit, level)
-    pieces: list[str] = []
-    room = 0  # left in the last piece
-    for part in CUTS[level].split(text):
-        size = count(part)
-        if size > limit:
-            pieces += split(part, count, limit, level + 1)
-            room = 0
-        elif size <= room:
-            pieces[-1] += " " + part
-            room -= size
-        else:
-            pieces.append(part)
-            room = limit - size
-    return pieces
 
 
 def _checked(text: str, number: int) -> str:

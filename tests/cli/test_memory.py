@@ -44,9 +44,12 @@ def run(*arguments: str | Path) -> tuple[int, str]:
 
 def test_a_segment_is_taught_changed_removed_and_folded_in(store: Path, model: str) -> None:
     lesson = ("--source", "der Hund", "--target", "the dog", "--id", "one")
-    assert run("add", store, *lesson, "--model", model) == (0, f"{store}: learnt 1 segments, and has 21 now\n")
+    assert run("add", store, *lesson, "--model", model) == (0, f"{store}: learnt 1 segment; it has 21 now\n")
     code, out = run("add", store, *lesson[:3], "a dog", "--id", "one", "--model", model, "--json")
-    assert (code, json.loads(out)) == (0, {"ids": ["one"], "faults": [], "segments": 21})
+    assert (code, json.loads(out)) == (
+        0,
+        {"ids": ["one"], "new": 0, "replaced": 1, "unchanged": 0, "faults": [], "segments": 21},
+    )
     code, out = run("export", store, "--taught")
     assert json.loads(out)["target"] == "a dog"
     code, out = run("compact", store, "--model", model)
@@ -99,3 +102,59 @@ def test_wrong_use_is_one_line(store: Path, arguments: list[str], wrong: str) ->
     assert code in (1, 2)
     assert wrong in out
     assert "Traceback" not in out
+
+
+def test_what_is_new_replaced_and_there_already_is_told_apart(store: Path, model: str, tmp_path: Path) -> None:
+    corpus = tmp_path / "new.tsv"
+    corpus.write_text("der Baum\tthe tree\ndas Haus\tthe house\n")
+    assert "learnt 2 segments; it has 22 now" in run("add", store, corpus, "--model", model)[1]
+    assert "learnt 0 segments, 2 were there already; it has 22 now" in run("add", store, corpus, "--model", model)[1]
+    corpus.write_text("der Baum\ta tree\ndas Haus\tthe house\nein Hund\ta dog\n")
+    said = run("add", store, corpus, "--model", model)[1]
+    assert "learnt 1 segment, replaced 1, 1 was there already; it has 23 now" in said
+    corpus.write_text("der Baum\tthe tree\n")
+    assert "replaced 1; it has 23 now" in run("add", store, corpus, "--model", model)[1]
+
+
+def test_a_damaged_journal_is_repaired_and_says_what_was_lost(store: Path, model: str) -> None:
+    assert run("repair", store) == (0, f"{store}: the journal is not damaged; it has 0 records\n")
+    ends = []
+    for number, word in enumerate(("Hund", "Katze", "Baum")):
+        assert run("add", store, "--source", word, "--target", f"word {number}", "--id", word, "--model", model)[0] == 0
+        (journal,) = store.glob("journal-*")
+        ends.append(journal.stat().st_size)
+    assert run("repair", store)[1] == f"{store}: the journal is not damaged; it has 3 records\n"
+    sound = journal.read_bytes()
+    damaged = bytearray(sound + b"the rest of a buffer" * 4)
+    damaged[ends[1] - 5] ^= 1  # in the states of the second lesson
+    journal.write_bytes(damaged)
+    code, said = run("export", store)
+    assert (code, f"`knnmt repair {store}`" in said) == (1, True)
+    code, said = run("repair", store)
+    assert (code, said.splitlines()) == (0, [
+        f"{store}: cut {ends[1] - ends[0]:,} bytes at byte {ends[0]:,}",
+        "  lost: the lesson Katze: Katze | word 1",
+        f"{store}: cut 80 bytes at byte {ends[2]:,}",
+        f"{store}: kept 2 records; what was cut is in {journal}.damaged",
+    ])  # fmt: skip
+    assert Path(f"{journal}.damaged").read_bytes() == bytes(damaged[ends[0] : ends[1]] + damaged[ends[2] :])
+    assert [segment.id for segment in Datastore.open(store).recent()] == ["Baum", "Hund"]
+    assert run("verify", store, "--full")[0] == 0
+    assert "learnt 1 segment" in run("add", store, "--source", "Katze", "--target", "cat", "--model", model)[1]
+    assert run("compact", store, "--model", model)[0] == 0
+    assert Path(f"{journal}.damaged").exists()  # nobody but the user deletes it
+
+
+def test_a_repair_can_be_read_by_programs(store: Path, model: str) -> None:
+    run("add", store, "--source", "Hund", "--target", "dog", "--id", "Hund", "--model", model)
+    (journal,) = store.glob("journal-*")
+    opened, size = Datastore.open(store), journal.stat().st_size
+    journal.write_bytes(journal.read_bytes() + b"x" * 40)
+    said = run("repair", store, "--json")[1]
+    cuts = [{"byte": size, "bytes": 40, "lost": None}]
+    assert json.loads(said) == {"records": 1, "cuts": cuts, "saved": f"{journal}.damaged"}
+    # who had the store open goes on with what it says now
+    Datastore.open(store).remove(["Hund"])
+    assert opened.refresh()
+    assert len(opened) == 20
+    assert opened.recent() == []

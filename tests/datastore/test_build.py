@@ -200,8 +200,9 @@ def test_a_store_holds_what_slow_numpy_makes_of_the_models_states(
     report = build([corpus], model, tmp_path / "store", "de-en", chosen)
     store = Datastore.open(tmp_path / "store")
     assert {f"{name}.npy" for name in format.ARRAYS} - set(store.verify()) == {
-        f"{side}_{kind}.npy" for side in ("source", "target") for kind in ("codes", "codebooks")
-    }
+        *(f"{side}_{kind}.npy" for side in ("source", "target") for kind in ("codes", "codebooks")),
+        "given_links.npy", "given_offsets.npy",
+    }  # fmt: skip
     pairs = ids_of(model, cleaned(corpus))
     links = store.aligner().align(bitext_of(model, pairs))
     assert_the_oracles(store, model, pairs, states_alone(model, corpus, chosen.key), links, chosen.k_max)

@@ -45,6 +45,9 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def complete(part: Path) -> None:
         for side in ("target", "source"):
             arrays.write(part / f"{side}_keys.npy", plain[f"{side}_keys"])
+        segments, links = len(plain["target_offsets"]) - 1, len(plain["link_entries"])
+        arrays.write(part / "given_offsets.npy", np.array([0] * segments + [links]))
+        arrays.write(part / "given_links.npy", np.zeros((links, 2), np.int32))
         for name in (format.ALIGNER, format.INDEX):
             (part / name).write_bytes(rng.bytes(300))
 

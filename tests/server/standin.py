@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from knnmt.corpus import Segment
+from knnmt.datastore.store import Added
 from knnmt.errors import DataError, StoreError, UsageError
 from knnmt.evidence import Neighbour, TokenEvidence
 from knnmt.translate import TranslateSettings, Translation, Translator
@@ -79,7 +80,7 @@ class StandIn:
         token = TokenEvidence(best, 0.9, 0.5, 0.95, 0.8, (near,))
         return Translation(best, -0.5, (1,), others, (token,) if settings.evidence else ())
 
-    def add(self, segments: Sequence[Segment], *, bad: Callable[[DataError], None] | None = None) -> list[str]:
+    def add(self, segments: Sequence[Segment], *, bad: Callable[[DataError], None] | None = None) -> Added:
         self.threads.add(threading.current_thread().name)
         fit = []
         for segment in segments:
@@ -95,10 +96,10 @@ class StandIn:
             else:
                 bad(fault)
         segments = fit
-        ids = [segment.id or f"made-{hash((segment.source, segment.target)):x}" for segment in segments]
+        ids = tuple(segment.id or f"taught-{hash(segment.source):x}" for segment in segments)
         for name, each in zip(ids, segments, strict=True):
             self.store.held[name] = Segment(each.source, each.target, each.origin, name)
-        return ids
+        return Added(ids, new=len(ids))
 
     def remove(self, ids: Sequence[str]) -> list[str]:
         return [name for name in ids if self.store.held.pop(name, None)]

@@ -1,4 +1,4 @@
-"""Commands that change a store, or give its content back: add, remove, compact, export."""
+"""Commands that change a store, or give its content back: add, remove, compact, repair, export."""
 
 import itertools
 import json
@@ -32,9 +32,12 @@ def add(
     dtype: DtypeOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    """Teach a store segments. The next translation knows them; a segment takes the place of one with the same id."""
+    """Teach a store segments. The next translation knows them.
+
+    A segment with an id takes the place of the one with that id; one without, of what was taught for the same source.
+    """
     from knnmt.corpus import Languages, Segment, read_all
-    from knnmt.datastore.store import Datastore
+    from knnmt.datastore.store import Added, Datastore
     from knnmt.errors import DataError
 
     if bool(corpus) == (source is not None or target is not None) or (source is None) != (target is None):
@@ -43,27 +46,32 @@ def add(
     languages = Languages.parse(opened.manifest.languages)
     loaded = load_model(model, opened.manifest.languages, device, dtype, None)
     faults: list[str] = []
-    ids: list[str] = []
+    added = Added()
 
     def bad(fault: DataError) -> None:
         faults.append(str(fault))
 
     if source is not None and target is not None:
-        ids = opened.add([Segment(source, target, "", name)], loaded)
+        added = opened.add([Segment(source, target, "", name)], loaded)
     else:
         given = iter(terminal.watched(read_all(corpus or [], languages, bad=bad), "learning"))
         while some := list(itertools.islice(given, TOGETHER)):
-            ids += opened.add(some, loaded, bad=bad)
-        if not ids:
+            added += opened.add(some, loaded, bad=bad)
+        if not added.ids:
             raise DataError(f"there was nothing to learn; {faults[0] if faults else 'the files have no segments'}")
     if as_json:
-        typer.echo(json.dumps({"ids": ids, "faults": faults, "segments": len(opened)}, ensure_ascii=False))
+        typer.echo(json.dumps({**asdict(added), "faults": faults, "segments": len(opened)}, ensure_ascii=False))
         return
     for fault in faults[:10]:
         typer.echo(f"left out: {fault}", err=True)
     if len(faults) > 10:
         typer.echo(f"left out: {len(faults) - 10:,} more", err=True)
-    typer.echo(f"{store}: learnt {len(ids):,} segments, and has {len(opened):,} now")
+    done = [f"learnt {terminal.counted(added.new, 'segment')}" if added.new or not added.replaced else ""]
+    done += [f"replaced {added.replaced:,}" if added.replaced else ""]
+    done += [
+        f"{added.unchanged:,} {'was' if added.unchanged == 1 else 'were'} there already" if added.unchanged else ""
+    ]
+    typer.echo(f"{store}: {', '.join(filter(None, done))}; it has {len(opened):,} now")
 
 
 @app.command()
@@ -108,6 +116,33 @@ def compact(
         return
     spent = f"compacted in {sum(report.seconds.values()):.1f} s" if report.seconds else "there was nothing to do"
     typer.echo(f"{store}: {len(opened):,} segments, {terminal.size(report.size)}; {spent}")
+
+
+@app.command()
+def repair(store: StoreArgument, as_json: JsonOption = False) -> None:
+    """Cut what is damaged out of a store's journal. Every sound record is kept, and what is cut is saved beside it."""
+    from knnmt.datastore.lessons import texts_of
+    from knnmt.datastore.store import Datastore
+
+    repaired = Datastore.repair(store)
+    lost = [texts_of(cut.content) if cut.content is not None else None for cut in repaired.cuts]
+    if as_json:
+        cuts = [
+            {"byte": cut.start, "bytes": cut.size, "lost": told.as_texts() if told else None}
+            for cut, told in zip(repaired.cuts, lost, strict=True)
+        ]
+        saved = None if repaired.saved is None else str(repaired.saved)
+        typer.echo(json.dumps({"records": repaired.records, "cuts": cuts, "saved": saved}, ensure_ascii=False))
+        return
+    kept = terminal.counted(repaired.records, "record")
+    if not repaired.cuts:
+        typer.echo(f"{store}: the journal is not damaged; it has {kept}")
+        return
+    for cut, told in zip(repaired.cuts, lost, strict=True):
+        typer.echo(f"{store}: cut {terminal.counted(cut.size, 'byte')} at byte {cut.start:,}")
+        for line in told.as_texts() if told else []:
+            typer.echo(f"  lost: {line}")
+    typer.echo(f"{store}: kept {kept}; what was cut is in {repaired.saved}")
 
 
 @app.command()

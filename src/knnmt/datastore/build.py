@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from knnmt import __version__
+from knnmt.align import read_pharaoh
 from knnmt.corpus import Languages, files_of, read_all
 from knnmt.corpus.files import require_readable
 from knnmt.datastore import arrays, format, prototypes, similar, stages
@@ -36,6 +37,7 @@ _log = logging.getLogger(__name__)
 SCALE_SAMPLE = 4000  # pairs of keys whose median distance is the scale of temperatures
 # kept for evidence and 100% matches, whatever the systems
 ALWAYS = ("text", "text_offsets", "source_digests", "source_order", "target_ids", "target_offsets")
+GIVEN = ("given_links", "given_offsets")  # kept for a compaction, where there are any
 FREQUENT = 20  # types that the manifest names
 PUBLISHING = (
     "part-",
@@ -89,7 +91,8 @@ def build(
     with locked(work):
         begin(work, plan)
         job = stages.Job(
-            lambda bad: read_all(list(corpus), languages, bad=bad), alignments, model, languages, settings,
+            lambda bad: read_all(list(corpus), languages, bad=bad),
+            None if alignments is None else partial(read_pharaoh, alignments), model, languages, settings,
             work / "part", work / "scratch", workers or cores(), progress,
         )  # fmt: skip
         report, manifest = run_stages(job, plan, work)
@@ -249,7 +252,7 @@ def remove(work: Path) -> None:
 def _seal(job: stages.Job, plan: str, work: Path) -> None:
     """Leave out what the systems do not need, and describe the rest in the manifest."""
     if not (work / "sizes").exists():  # once this is written, arrays may be gone
-        needed = {format.ALIGNER, format.INDEX, *(f"{name}.npy" for name in _needed(job.settings))}
+        needed = {format.ALIGNER, format.INDEX, *(f"{name}.npy" for name in (*GIVEN, *_needed(job.settings)))}
         unneeded = [path for path in job.part.iterdir() if path.name not in needed]  # or half of a file, cut off
         described = {
             "left_out": sum(path.stat().st_size for path in unneeded),

@@ -29,6 +29,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 ALIGNER, INDEX = "aligner.safetensors", "index.faiss"  # the files of a part that are no arrays
 TUNED = "settings.json"  # of retrieval, beside the part: what was found best for the store
+DAMAGED = ".damaged"  # what a repair cut out of a journal: it stays until somebody deletes it
 LOCK = "lock"  # what whoever writes to a store holds
 BLOCK = 1 << 24  # bytes that are read at a time for a checksum
 LARGEST = 1 << 48  # of a part's sizes: no sum or product of two overflows where one is 0
@@ -72,6 +73,9 @@ ARRAYS = {
     "source_norms": Array("float32", ("tokens",)),
     "source_codes": Array("uint8", ("tokens", "subspaces")),
     "source_codebooks": Array("float32", ("subspaces", "256", "subwidth")),
+    # the links of each segment, source and target position, where they were made elsewhere; sorted by target
+    "given_offsets": _offsets("segments", into="links"),
+    "given_links": Array("int32", ("links", "2")),
     # clusters of a type's tokens: the means of both sides, and their entries nearest to the target mean, ranked
     "cluster_offsets": _offsets("source_vocabulary", into="clusters"),
     "cluster_starts": _offsets("clusters", into="tokens"),
@@ -341,7 +345,7 @@ def publish(part: Path, manifest: Manifest, store: Path) -> None:
     sync(store.parent)
     named = {name for part in manifest.parts for name in (part.name, journal_of(store, part).name)}
     for old in (*store.glob("part-*"), *store.glob("journal-*")):
-        if old.name not in named:
+        if old.name not in named and not old.name.endswith(DAMAGED):
             shutil.rmtree(old) if old.is_dir() else old.unlink()
 
 

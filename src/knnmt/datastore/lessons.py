@@ -7,7 +7,8 @@ is what they add up to; `Lessons.part` puts the lessons into the arrays that a s
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from knnmt.align import Aligner, Bitext, Links
 from knnmt.align.bitext import Int32, Int64, offsets_of
 from knnmt.corpus.segment import Segment
 from knnmt.datastore.format import digest
+from knnmt.datastore.pieces import Pair, fits, in_pieces
 from knnmt.datastore.stages import group_by_type, stored
 from knnmt.errors import DataError, StoreError
 from knnmt.model.represent import StateModel, represent
@@ -29,9 +31,9 @@ Float16 = NDArray[np.float16]
 
 @dataclass(frozen=True, eq=False)
 class Lesson:
-    """A segment that was taught.
+    """A segment that was taught; if it is too long for the model, its arrays are those of its pieces in their order.
 
-    segment: its texts, and its id; source_ids: (S,), target_ids: (T,) int32, `</s>` at the end of both;
+    segment: its texts, and its id; source_ids: (S,), target_ids: (T,) int32, `</s>` at the end of both, of each piece;
     links: (L, 2) int32, source and target positions; source_states: (S, d), target_keys: (T, d) float16;
     folded: its number in the part, once it has become part of that
     """
@@ -58,14 +60,23 @@ class Record:
     dropped: tuple[str, ...] = ()
     removed: tuple[int, ...] = ()
 
+    def as_texts(self) -> list[str]:
+        """What it changes, for people to read."""
+        gone = [name for name in self.dropped if name not in {lesson.id for lesson in self.taught}]
+        return [
+            *(f"the lesson {each.id}: {each.segment.source} | {each.segment.target}" for each in self.taught),
+            *(f"the removal of {name}" for name in (*gone, *(f"#{number}" for number in self.removed))),
+        ]
+
 
 class Lessons:
     """All lessons and removals, as they stand after some records."""
 
-    def __init__(self, segments: int, entries: int) -> None:
+    def __init__(self, segments: int, entries: int, version: int = 0) -> None:
         self.taught: dict[str, Lesson] = {}  # by id, the oldest first
         self.removed: set[int] = set()  # segments of the part
-        self.version = 0  # of this state, for whoever keeps something derived from it
+        self.version = version  # of this state, for whoever keeps something derived from it
+        self._of_source: dict[str, dict[str, Lesson]] = {}  # the same by source text, and then by id
         # numbers of segments and entries go on where the part's end; one that was removed leaves its numbers unused
         self._first: dict[str, tuple[int, int]] = {}
         self._next = segments, entries
@@ -73,19 +84,53 @@ class Lessons:
     def apply(self, record: Record) -> None:
         """Take up a change."""
         for name in record.dropped:
-            lesson = self.taught.pop(name, None)
+            lesson = self._forget(name)
             if lesson is not None and lesson.folded is not None:
                 self.removed.add(lesson.folded)
         self.removed.update(record.removed)
         for lesson in record.taught:
+            self._forget(lesson.id)
             self.taught[lesson.id] = lesson
+            self._of_source.setdefault(lesson.segment.source, {})[lesson.id] = lesson
             if lesson.folded is None:
                 self._first[lesson.id] = self._next
                 self._next = self._next[0] + 1, self._next[1] + lesson.target_ids.size
         self.version += 1
 
+    def _forget(self, name: str) -> Lesson | None:
+        lesson = self.taught.pop(name, None)
+        if lesson is not None:
+            del self._of_source[lesson.segment.source][name]
+            if not self._of_source[lesson.segment.source]:
+                del self._of_source[lesson.segment.source]
+        return lesson
+
     def __len__(self) -> int:
         return len(self.taught)
+
+    def of_source(self, source: str) -> list[Lesson]:
+        """The lessons of a source text, one space between its words, the newest last."""
+        return list(self._of_source.get(source, {}).values())
+
+    def replaced_by(self, segment: Segment) -> list[str]:
+        """The ids of lessons whose place a segment takes: the same id and, if it has none of its own, the same source.
+
+        Lessons that were taught without an id once had ids made of both texts: they are known by that.
+        """
+        same = [segment.id or ""] if segment.id in self.taught else []
+        if segment.id == automatic_id(segment.source):
+            same += [
+                lesson.id for lesson in self.of_source(segment.source)
+                if lesson.id != segment.id and lesson.id == _digest_of_both(lesson.segment)
+            ]  # fmt: skip
+        return same
+
+    def has_newest(self, segment: Segment) -> bool:
+        """Whether to teach a segment, as `named` gives it, would change nothing."""
+        *_, newest = (None, *self.of_source(segment.source))
+        if newest is None or self.replaced_by(segment) != [newest.id]:
+            return False
+        return newest.id == segment.id and newest.segment.target == segment.target
 
     @property
     def unfolded(self) -> list[Lesson]:
@@ -165,58 +210,88 @@ def learn(
     *,
     unit: bool,
     bad: Callable[[DataError], None] | None = None,
-) -> list[Lesson]:
-    """Make lessons of segments: tokens, links by the alignment model of the store's corpus, and states.
+) -> list[Lesson | None]:
+    """Make lessons of segments, as `named` gives them: tokens, links by the alignment model of the corpus, and states.
 
-    What cannot be learnt is told to `bad` and left out, or raised where nobody wants to be told.
+    What cannot be learnt is told to `bad` and None stands in its place, or it is raised where nobody wants to be told.
     """
-    segments = [_named(segment) for segment in segments]
     sources = model.tokenizer.encode_source([segment.source for segment in segments])
     targets = model.tokenizer.encode_target([segment.target for segment in segments])
-    fit = []
-    for row, fault in enumerate(map(partial(_fault, model), segments, sources, targets)):
-        if fault is None:
-            fit.append(row)
-        elif bad is None:
-            raise fault
-        else:
+    pieces: list[list[Pair]] = []
+    for segment, source, target in zip(segments, sources, targets, strict=True):
+        try:
+            pieces.append(_pieces(segment, source, target, model, aligner))
+        except DataError as fault:
+            if bad is None:
+                raise
             bad(fault)
-    segments = [segments[row] for row in fit]
-    sources, targets = ([side[row] for row in fit] for side in (sources, targets))
-    if not segments:
-        return []
-    bitext = Bitext.from_pairs(
-        (source, [*target, model.special.end]) for source, target in zip(sources, targets, strict=True)
-    )
-    links = aligner.align(bitext)
-    lessons: dict[int, Lesson] = {}
-    for some in represent(model, list(zip(sources, targets, strict=True)), key=key, batch_tokens=2048):
-        source_states = np.split(stored(some.source, unit), np.cumsum([len(sources[row]) for row in some.rows])[:-1])
-        target_keys = np.split(stored(some.target, unit), np.cumsum([len(targets[row]) + 1 for row in some.rows])[:-1])
-        for row, states, keys in zip(some.rows, source_states, target_keys, strict=True):
-            source_ids = np.array(sources[row], np.int32)
-            target_ids = np.array([*targets[row], model.special.end], np.int32)
-            pairs = np.array(links.segment(row), np.int32).reshape(-1, 2)
-            lessons[row] = Lesson(segments[row], source_ids, target_ids, pairs, states, keys)
-    return [lessons[row] for row in range(len(segments))]
+            pieces.append([])
+    pairs = [pair for some in pieces for pair in some]
+    if not pairs:
+        return [None] * len(segments)
+    links = aligner.align(Bitext.from_pairs((source, [*target, model.special.end]) for source, target in pairs))
+    states: dict[int, tuple[Float16, Float16]] = {}
+    for some in represent(model, pairs, key=key, batch_tokens=2048):
+        source_states = np.split(stored(some.source, unit), np.cumsum([len(pairs[row][0]) for row in some.rows])[:-1])
+        target_keys = np.split(stored(some.target, unit), np.cumsum([len(pairs[row][1]) + 1 for row in some.rows])[:-1])
+        states |= dict(zip(some.rows, zip(source_states, target_keys, strict=True), strict=True))
+    lessons: list[Lesson | None] = []
+    rows = iter(range(len(pairs)))
+    for segment, some in zip(segments, pieces, strict=True):
+        parts = [
+            Lesson(
+                segment, np.array(source, np.int32), np.array([*target, model.special.end], np.int32),
+                np.array(links.segment(row), np.int32).reshape(-1, 2), *states[row],
+            )
+            for (source, target), row in zip(some, rows, strict=False)
+        ]  # fmt: skip
+        lessons.append(_joined(parts) if parts else None)
+    return lessons
 
 
-def _fault(model: StateModel, segment: Segment, source: list[int], target: list[int]) -> DataError | None:
-    """Why a segment cannot be learnt."""
-    room = model.transformer.architecture.max_positions - len(model.special.prefix) - 1
+def _joined(parts: Sequence[Lesson]) -> Lesson:
+    """One lesson of the lessons that a segment's pieces make: their arrays, one after the other."""
+    sizes = np.array([(0, 0), *((part.source_ids.size, part.target_ids.size) for part in parts)], np.int32)
+    columns = zip(
+        *((part.source_ids, part.target_ids, part.links + first, part.source_states, part.target_keys)
+          for part, first in zip(parts, sizes.cumsum(axis=0, dtype=np.int32), strict=False)),
+        strict=True,
+    )  # fmt: skip
+    return Lesson(parts[0].segment, *(np.concatenate(column) for column in columns))
+
+
+def _pieces(segment: Segment, source: list[int], target: list[int], model: StateModel, aligner: Aligner) -> list[Pair]:
+    """The tokens of a segment, source and target: at once, or in pieces where the model does not take them at once."""
     where = f"{segment.origin}: " if segment.origin else ""
     if not segment.source or not target:
-        return DataError(f"{where}a segment with an empty side cannot be learnt: {_shown(segment)}")
-    if len(source) > model.max_source or len(target) > room:
-        return DataError(f"{where}a segment is too long for the model, cut it into sentences: {_shown(segment)}")
-    return None
+        raise DataError(f"{where}a segment with an empty side cannot be learnt: {_shown(segment)}")
+    if fits(model, source, target):
+        return [(source, target)]
+    cut = in_pieces(segment, model, aligner)
+    if cut is None:
+        raise DataError(
+            f"{where}a segment is too long for the model, and its two sides cannot be cut into as many pieces: "
+            f"{_shown(segment)}"
+        )
+    return cut
 
 
-def _named(segment: Segment) -> Segment:
+def named(segment: Segment) -> Segment:
     """A segment as it is kept: one space between words, as a translation has it, and an id."""
     source, target = " ".join(segment.source.split()), " ".join(segment.target.split())
-    name = segment.id or digest(f"{source}\0{target}".encode(errors="surrogatepass"))[:16]
-    return replace(segment, source=source, target=target, id=name)
+    kept = replace(segment, source=source, target=target)
+    if segment.id and segment.id.startswith("#"):  # the place of one among many: its source need not be its own
+        return replace(kept, id=f"segment-{_digest_of_both(kept)}")
+    return replace(kept, id=segment.id or automatic_id(source))
+
+
+def automatic_id(source: str) -> str:
+    """The id of what is taught without one: made of the source alone, so that what is taught later replaces it."""
+    return "taught-" + blake2b(source.encode(errors="surrogatepass"), digest_size=12).hexdigest()
+
+
+def _digest_of_both(segment: Segment) -> str:
+    return digest(f"{segment.source}\0{segment.target}".encode(errors="surrogatepass"))[:16]
 
 
 def _shown(segment: Segment) -> str:
@@ -252,6 +327,20 @@ class _RecordHeader(_Written):
     taught: list[_Header] = []
     dropped: list[str] = []
     removed: list[int] = []
+
+
+def texts_of(content: bytes) -> Record | None:
+    """What a damaged record seems to have held, its lessons without arrays; None where that cannot be read."""
+    try:
+        header = _RecordHeader.model_validate_json(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    except ValidationError:
+        return None
+    nothing = np.zeros((0, 2), np.int32), np.zeros((0, 0), np.float16), np.zeros((0, 0), np.float16)
+    taught = [
+        Lesson(Segment(each.source, each.target, each.origin, each.id), nothing[0][:, 0], nothing[0][:, 1], *nothing)
+        for each in header.taught
+    ]
+    return Record(tuple(taught), tuple(header.dropped), tuple(header.removed))
 
 
 def to_bytes(record: Record) -> bytes:

@@ -13,7 +13,7 @@ MEMBERS_SHOWN = 3  # of a prototype, as evidence
 
 
 def make_prototypes(job: Job) -> None:
-    """Write the prototypes, each with the means of both sides."""
+    """Write the prototypes, each with the means of both sides; lessons, which are searched exactly, are in none."""
     settings, unit = job.settings, job.settings.metric == "cosine"
     type_offsets = arrays.read(job.part / "type_offsets.npy")
     target_ids = np.asarray(arrays.read(job.part / "target_ids.npy"))
@@ -59,8 +59,15 @@ def _distinct_links(
     """Entries and source rows of all links, and where each group of one type and one target token begins.
 
     Sorted by type, target token and entry; an entry counts once in a type, with the first row that links to it.
+    Links of lessons are left out, unless there are no others: arrays without rows would serve nobody.
     """
     link_offsets, link_entries = (arrays.read(job.part / f"link_{name}.npy") for name in ("offsets", "entries"))
+    offsets = arrays.read(job.part / "target_offsets.npy")
+    taught = np.zeros(target_ids.size, np.bool_)
+    for number in job.lessons:
+        taught[offsets[number] : offsets[number + 1]] = True
+    if taught[link_entries].all():
+        taught[:] = False
     links = link_offsets[type_offsets]
     sorted_links, begun = [], []
     # A link takes some 32 times the memory of a cell while it is sorted.
@@ -68,6 +75,7 @@ def _distinct_links(
         begin, end = type_offsets[first], type_offsets[last]
         rows = np.repeat(np.arange(begin, end), np.diff(link_offsets[begin : end + 1]))
         entries = np.asarray(link_entries[links[first] : links[last]])
+        rows, entries = rows[~taught[entries]], entries[~taught[entries]]
         types = np.searchsorted(type_offsets, rows, side="right")
         order = np.lexsort((entries, target_ids[entries], types))  # stable: rows rise already
         types, entries, rows = types[order], entries[order], rows[order]

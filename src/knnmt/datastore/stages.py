@@ -5,7 +5,7 @@ the long one, goes on with the first shard that is not on disk yet.
 
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from knnmt.align import Bitext, Links, cover, read_pharaoh, train
+from knnmt.align import Bitext, Links, cover, train
 from knnmt.align.bitext import Int64, offsets_of
 from knnmt.corpus import CleanReport, Languages, Reason, Segment, clean, unfit
 from knnmt.datastore import arrays, cluster, exact, format, quantize
+from knnmt.datastore.pieces import fits
 from knnmt.datastore.settings import BuildSettings
 from knnmt.datastore.workers import parallel
 from knnmt.errors import DataError
@@ -40,12 +41,16 @@ Read = Callable[[Callable[[DataError], None] | None], Iterator[Segment]]
 """Gives all segments, and tells what could not be read, or raises it where nobody wants to be told."""
 
 
+GivenLinks = Callable[[Bitext, Sequence[int], int], Links]
+"""Gives the links of a bitext that were made elsewhere, of the segments with these numbers of so many in the corpus."""
+
+
 @dataclass(frozen=True)
 class Job:
     """A build: what goes in, and where things are made."""
 
     read: Read
-    alignments: Path | None
+    links: GivenLinks | None
     model: StateModel
     languages: Languages
     settings: BuildSettings
@@ -53,6 +58,7 @@ class Job:
     scratch: Path
     workers: int
     progress: Progress | None
+    lessons: frozenset[int] = frozenset()  # segments that are searched exactly, and are in no prototype
 
     @property
     def batch_tokens(self) -> int:
@@ -121,7 +127,6 @@ def _tokenized(job: Job, report: CleanReport) -> Iterator[tuple[int, Segment, li
         report.dropped[Reason.UNREADABLE] += 1
 
     model, settings = job.model, job.settings.clean
-    room = model.transformer.architecture.max_positions - len(model.special.prefix) - 1
     segments = job.read(unreadable if settings is not None else None)
     if settings is not None:  # lengths are judged below, in the model's own tokens
         others = settings.model_copy(update={"max_tokens": None, "max_ratio": None})
@@ -133,7 +138,7 @@ def _tokenized(job: Job, report: CleanReport) -> Iterator[tuple[int, Segment, li
         for (number, segment), source, target in zip(some, sources, targets, strict=True):
             report.kept += settings is None
             fault = unfit(len(source), len(target), settings) if settings is not None else None
-            if fault is None and (len(source) > model.max_source or len(target) > room):
+            if fault is None and not fits(model, source, target):
                 fault = Reason.TOO_LONG
             if fault is None and not target:
                 fault = Reason.EMPTY
@@ -162,10 +167,14 @@ def align_tokens(job: Job) -> None:
 def _links(job: Job, bitext: Bitext) -> Links:
     """The links that were given, or those of an aligner that is trained on the corpus and kept."""
     settings, advance = job.settings.align, job.watch("align", 2 * len(bitext))
-    if job.alignments is not None:
-        *lines, total = arrays.read(job.scratch / "numbers.npy").tolist()
-        links = read_pharaoh(job.alignments, bitext, lines, total)
-        return cover(links, bitext) if settings.cover else links
+    if job.links is not None:
+        *numbers, total = arrays.read(job.scratch / "numbers.npy").tolist()
+        links = job.links(bitext, numbers, total)
+        links = cover(links, bitext) if settings.cover else links
+        # nothing could make them again: a compaction needs them
+        arrays.write(job.part / "given_links.npy", np.stack((links.source, links.target), axis=1))
+        arrays.write(job.part / "given_offsets.npy", links.offsets)
+        return links
     aligner = train(bitext, settings, _steps(advance, len(bitext)))
     aligner.save(job.part / format.ALIGNER)
     return aligner.align(bitext, _steps(advance, len(bitext)))
@@ -287,14 +296,14 @@ def _represent_shard(
 
 def _runs(offsets: Int64, rows: Int64) -> Int64:
     """The numbers offsets[r] to offsets[r+1] of each row r, one row after the other."""
-    return _ranges(offsets[rows], offsets[rows + 1] - offsets[rows])
+    return ranges(offsets[rows], offsets[rows + 1] - offsets[rows])
 
 
-def _ranges(begin: Int64, lengths: Int64) -> Int64:
+def ranges(begin: Int64, lengths: Int64) -> Int64:
     """So many numbers from each beginning, one range after the other."""
     ends = offsets_of(lengths)
-    ranges: Int64 = np.arange(ends[-1]) + np.repeat(begin - ends[:-1], lengths)
-    return ranges
+    numbers: Int64 = np.arange(ends[-1]) + np.repeat(begin - ends[:-1], lengths)
+    return numbers
 
 
 def stored(states: torch.Tensor, unit: bool) -> NDArray[np.float16]:
@@ -337,7 +346,7 @@ def cluster_tokens(job: Job) -> None:
     )
     cluster.centroids(keys, np.arange(len(keys)), made.starts, unit, job.workers, source)
     begin, end = made.starts[made.coarse_ranges].T
-    cluster.centroids(keys, _ranges(begin, end - begin), offsets_of(end - begin), unit, job.workers, coarse)
+    cluster.centroids(keys, ranges(begin, end - begin), offsets_of(end - begin), unit, job.workers, coarse)
     advance(len(states))
     ranking = cluster.rank(
         arrays.read(job.part / "target_keys.npy"), np.asarray(arrays.read(job.part / "target_ids.npy")), made.starts,

@@ -10,7 +10,7 @@ import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from knnmt.corpus.segment import Segment
 from knnmt.datastore import exact, format
-from knnmt.datastore.journal import Journal
-from knnmt.datastore.lessons import LessonPart, Lessons, Record, from_bytes, learn, to_bytes
+from knnmt.datastore.journal import Journal, Repaired, repair
+from knnmt.datastore.lessons import Lesson, LessonPart, Lessons, Record, from_bytes, learn, named, to_bytes
 from knnmt.errors import DataError, StoreError
 
 if TYPE_CHECKING:
@@ -100,6 +100,22 @@ class Match(NamedTuple):
 
     number: int
     segment: Segment
+
+
+@dataclass(frozen=True)
+class Added:
+    """What became of segments that were taught: their ids, in order; and how many were new, took the place of others,
+    or changed nothing."""
+
+    ids: tuple[str, ...] = ()
+    new: int = 0
+    replaced: int = 0
+    unchanged: int = 0
+
+    def __add__(self, other: "Added") -> "Added":
+        """What became of these and of others after them."""
+        counts = self.new + other.new, self.replaced + other.replaced, self.unchanged + other.unchanged
+        return Added(self.ids + other.ids, *counts)
 
 
 class Datastore:
@@ -297,27 +313,58 @@ class Datastore:
 
     def add(
         self, segments: Sequence[Segment], model: "StateModel", *, bad: Callable[[DataError], None] | None = None
-    ) -> list[str]:
-        """Teach segments, and give their ids: on disk when this returns, and found by every search from then on.
+    ) -> Added:
+        """Teach segments: on disk when this returns, and found by every search from then on.
 
-        A segment takes the place of one with the same id; one without an id gets an id made of its texts. Those that
-        cannot be learnt are told to `bad`; without it, the first of them is raised and nothing is stored.
+        A segment with an id takes the place of the one with that id. A segment without takes the place of what was
+        taught without an id for the same source text: two translations of a text need two ids. What is taught again as
+        it is, and is the newest of its source text, changes nothing. Segments that cannot be learnt are told to `bad`;
+        without it, the first of them is raised and nothing is stored.
         """
         self.check(model)
-        made = self.manifest
+        self.refresh()
+        made, given = self.manifest, segments
         # `#17` is a place in the part, which means nothing in the next: what takes that place gets an id of its own
-        places = [segment.id for segment in segments if segment.id and segment.id.startswith("#")]
-        segments = [replace(segment, id=None) if segment.id in places else segment for segment in segments]
-        lessons = learn(segments, model, self.aligner(), made.key, unit=made.metric == "cosine", bad=bad)
+        places = [segment.id if segment.id and segment.id.startswith("#") else None for segment in given]
+        segments = [named(segment) for segment in given]
+        alone = Counter(segment.id for segment in segments), Counter(segment.source for segment in segments)
+        known = [
+            alone[0][segment.id] == alone[1][segment.source] == 1
+            and (place is None or self._number(place) is None)
+            and self.lessons.has_newest(segment)
+            for segment, place in zip(segments, places, strict=True)
+        ]
+        new = [segment for segment, there in zip(segments, known, strict=True) if not there]
+        made_of_new = iter(learn(new, model, self.aligner(), made.key, unit=made.metric == "cosine", bad=bad))
+        lessons = [None if there else next(made_of_new) for there in known]
+        ids = tuple(
+            segment.id or ""
+            for segment, there, lesson in zip(segments, known, lessons, strict=True)
+            if there or lesson is not None
+        )
+        taught = [(lesson, place) for lesson, place in zip(lessons, places, strict=True) if lesson is not None]
+        return self._teach(taught) + Added(unchanged=sum(known)) + Added(ids)
+
+    def _teach(self, lessons: Sequence[tuple[Lesson, str | None]]) -> Added:
+        """Write lessons, some of which take the place of the part's segment `#17`, and count what that changed."""
         if not lessons:
-            return []
-        by_id = {lesson.id: lesson for lesson in lessons}  # the last of several with one id
+            return Added()
+        last: dict[str, Lesson] = {}  # by id, the newest last
+        dropped: dict[str, None] = {}
+        removed: set[int] = set()
+        new = unchanged = 0
         with self.writing():
-            replaced = tuple(name for name in by_id if name in self.lessons.taught)
-            numbers = (self._number(name) for name in {*by_id, *places} - set(replaced))
-            removed = tuple(sorted({number for number in numbers if number is not None}))
-            self._write(Record(tuple(by_id.values()), replaced, removed))
-        return [lesson.id for lesson in lessons]
+            for lesson, place in lessons:
+                older = self.lessons.replaced_by(lesson.segment)
+                numbers = {self._number(name) for name in (lesson.id, place) if name and name not in older} - {None}
+                before = last.pop(lesson.id, None)
+                unchanged += before is not None and before.segment == lesson.segment
+                new += before is None and not older and not numbers
+                last[lesson.id] = lesson
+                dropped |= dict.fromkeys(older)
+                removed |= {number for number in numbers if number is not None}
+            self._write(Record(tuple(last.values()), tuple(dropped), tuple(sorted(removed))))
+        return Added((), new, len(lessons) - new - unchanged, unchanged)
 
     def remove(self, names: Sequence[str]) -> list[str]:
         """Remove segments by their ids: nothing finds them any more. Gives the ids that were there."""
@@ -350,18 +397,17 @@ class Datastore:
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         """Be the only writer, and know all that others wrote before."""
-        deadline = time.monotonic() + LOCK_SECONDS
-        with (self.path / format.LOCK).open("w") as lock:
-            while True:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except OSError:
-                    if time.monotonic() > deadline:
-                        raise StoreError(f"another process is writing to {self.path}: try again later") from None
-                    time.sleep(0.01)
+        with _alone(self.path):
             self.refresh()
             yield
+
+    @staticmethod
+    def repair(path: str | Path) -> Repaired:
+        """Take out what is damaged of a store's journal, and keep all of its records that are sound."""
+        path = Path(path)
+        sealed = format.read_manifest(path).parts[0]
+        with _alone(path):
+            return repair(format.journal_of(path, sealed))
 
     def _write(self, record: Record) -> None:
         self._journal.append(to_bytes(record))
@@ -371,6 +417,9 @@ class Datastore:
         """Apply the records of the journal that are new, and count them."""
         names = ("width", "source_vocabulary", "target_vocabulary", "segments")
         before = self.lessons.version
+        if self._journal.replaced:  # by a repair: what was read of it before counts no more
+            self._journal = Journal(self._journal.path)
+            self.lessons = Lessons(self.part.sizes["segments"], self.part.sizes["entries"], before + 1)
         for content in self._journal.read():
             self.lessons.apply(from_bytes(content, *(self.part.sizes[name] for name in names)))
         return self.lessons.version - before
@@ -393,6 +442,22 @@ class Datastore:
         for what, sound in _agreements(part):
             if not sound:
                 raise StoreError(f"{part.folder} is damaged: {what}")
+
+
+@contextlib.contextmanager
+def _alone(store: Path) -> Iterator[None]:
+    """Hold the lock of whoever writes to a store."""
+    deadline = time.monotonic() + LOCK_SECONDS
+    with (store / format.LOCK).open("w") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise StoreError(f"another process is writing to {store}: try again later") from None
+                time.sleep(0.01)
+        yield
 
 
 def _agreements(part: Part) -> Iterator[tuple[str, bool]]:

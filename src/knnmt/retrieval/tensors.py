@@ -174,13 +174,13 @@ class Tensors:
 
     @property
     def whole_prototypes(self) -> Tensor | None:
-        """Which prototypes have lost none of their entries: what is left of a mean cannot be told. (P,) bool, or None
-        where that is all of them."""
-        if self._whole_prototypes is None and self.removed is not None:
+        """Which prototypes have no entry that must not be found: what is left of a mean cannot be told. (P,) bool, or
+        None where that is all of them."""
+        if self._whole_prototypes is None and self.hidden is not None:
             counts, members = self["proto_counts"].long(), self["proto_members"].long()
             owner = torch.arange(len(counts), device=self.device).repeat_interleave(counts)
             whole = torch.ones(len(counts), dtype=torch.bool, device=self.device)
-            self._whole_prototypes = whole.index_fill_(0, owner[self.removed[members]], False)
+            self._whole_prototypes = whole.index_fill_(0, owner[self.hidden[members]], False)
         return self._whole_prototypes
 
     def small(self, side: str) -> SmallKeys:

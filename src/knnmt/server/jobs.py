@@ -179,6 +179,6 @@ class Jobs:
 
     def _add(self, job: Job, chunk: list[Segment]) -> None:
         """Add those of a chunk that are fit."""
-        ids = self._worker.patiently(lambda: self._translator.add(chunk, bad=lambda error: job.fault("unfit", error)))
-        job.added += len(ids)
-        self._metrics.taught.inc(len(ids))
+        added = self._worker.patiently(lambda: self._translator.add(chunk, bad=lambda error: job.fault("unfit", error)))
+        job.added += len(added.ids)
+        self._metrics.taught.inc(len(added.ids))

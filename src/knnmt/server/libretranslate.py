@@ -9,7 +9,7 @@ from knnmt.corpus import Segment
 from knnmt.server.detection import Pair, name_of
 from knnmt.server.fields import body_schema, fields
 from knnmt.server.lines import Lines
-from knnmt.server.state import Server, Serving, taught_id, while_connected
+from knnmt.server.state import Server, Serving, while_connected
 from knnmt.server.worker import How
 
 router = APIRouter(tags=["LibreTranslate"])
@@ -183,7 +183,7 @@ async def suggest(request: Request, server: Serving) -> Any:
     for code, known in ((asked.source, server.pair.is_source), (asked.target, server.pair.is_target)):
         if not known(code) and not (code == "auto" and code == asked.source):
             raise HTTPException(400, f"{code} is not supported")
-    await server.teach([Segment(asked.q, asked.s, "suggested", taught_id(asked.q))])
+    await server.teach([Segment(asked.q, asked.s, "suggested")])
     return {"success": True}
 
 

@@ -35,7 +35,7 @@ class Pair(BaseModel):
 
 
 class NewSegment(Pair):
-    """A segment to remember. One with an id that is there already replaces that."""
+    """A segment to remember. It replaces the one with its id or, without an id, what was taught for the same source."""
 
     id: StrictStr | None = Field(default=None, min_length=1, max_length=200)
     origin: StrictStr = Field(default="", max_length=1000)
@@ -107,7 +107,8 @@ async def changed(id: str, asked: Pair, request: Request, server: Serving) -> An
 
     def replace() -> list[str]:
         old = store.find(id)
-        return server.translator.add([Segment(asked.source, asked.target, old.origin, id)]) if old else []
+        added = server.translator.add([Segment(asked.source, asked.target, old.origin, id)]) if old else None
+        return list(added.ids) if added else []
 
     return {"ids": _there(await server.worker.call(replace), id)}
 

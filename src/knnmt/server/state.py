@@ -4,7 +4,6 @@ import asyncio
 import re
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from fastapi import Depends, HTTPException, Request
@@ -59,9 +58,9 @@ class Server:
 
     async def teach(self, segments: list[Segment]) -> list[str]:
         """Add segments: durable, and used by the next translation, when this returns."""
-        ids = await self.worker.call(lambda: self.translator.add(segments))
-        self.metrics.taught.inc(len(ids))
-        return ids
+        added = await self.worker.call(lambda: self.translator.add(segments))
+        self.metrics.taught.inc(len(added.ids))
+        return list(added.ids)
 
     def stop(self) -> None:
         """Finish what is in hand, and end."""
@@ -96,11 +95,6 @@ async def admitted(request: Request) -> None:
 
 
 Serving = Annotated[Server, Depends(server_of)]
-
-
-def taught_id(source: str) -> str:
-    """The id of what clients teach: one lesson for each source text, so that a later one replaces it."""
-    return "taught-" + blake2b(" ".join(source.split()).encode(), digest_size=12).hexdigest()
 
 
 async def while_connected(request: Request, work: Awaitable[T]) -> T:
