@@ -1,0 +1,135 @@
+"""A text that the store has word for word is translated as the store has it, before the model is asked."""
+
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from knnmt.corpus.segment import Segment
+from knnmt.datastore import exact
+from knnmt.datastore.build import build
+from knnmt.datastore.settings import BuildSettings
+from knnmt.datastore.store import Datastore, Part
+from knnmt.model.checkpoint import Model, load
+from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.translate import TranslateSettings, Translator
+
+PAIRS = [
+    ("der Hund läuft", "the dog runs"),
+    ("die Katze schläft", "the cat sleeps"),
+    ("der Hund läuft", "the dog is running"),
+    ("ein Baum im Garten", "a tree"),
+    ("ein Baum im Garten", "a tree in the garden"),
+    ("ein Baum im Garten", "a garden tree"),
+    ("ein Baum im Garten", "a tree"),
+    ("das Haus ist groß", "the house is big"),
+]
+DECODED = TranslateSettings(beam=2, max_length=20, exact=False)
+EXACT = TranslateSettings(beam=2, max_length=20)
+
+
+@pytest.fixture(scope="module")
+def model(model_folder: Callable[[str], Path]) -> Model:
+    return load(model_folder("marian"), device="cpu")
+
+
+@pytest.fixture
+def store(model: Model, tmp_path: Path) -> Datastore:
+    corpus = tmp_path / "corpus.tsv"
+    corpus.write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS), encoding="utf-8")
+    with patch("os.fsync"):
+        build([corpus], model, tmp_path / "store", "de-en", BuildSettings(clean=None))
+    return Datastore.open(tmp_path / "store")
+
+
+def text(translator: Translator, source: str, settings: TranslateSettings = EXACT) -> str:
+    return translator.translate([source], settings)[0].text
+
+
+def test_a_text_of_the_store_comes_out_as_its_target_and_says_so(model: Model, store: Datastore) -> None:
+    translator = Translator(model, store, retrieval=RetrievalSettings(system="knn", k=2, weight=0.01))
+    sources = ["  die Katze\tschläft ", "die Katze", "das Haus ist groß", ""]
+    found = translator.translate(sources, EXACT)
+    decoded = translator.translate(sources, DECODED)
+    assert [each.text for each in found] == ["the cat sleeps", decoded[1].text, "the house is big", ""]
+    assert [each.match is not None for each in found] == [True, False, True, False]
+    assert found[0].match == store.segment(1)
+    assert found[0].score == 0.0
+    assert decoded[0].text != "the cat sleeps"  # or this would show nothing
+    assert all(each.match is None for each in decoded)
+
+
+def test_of_several_targets_the_most_frequent_counts_and_of_these_the_last(model: Model, store: Datastore) -> None:
+    translator = Translator(model, store)
+    assert text(translator, "ein Baum im Garten") == "a tree"
+    assert text(translator, "der Hund läuft") == "the dog is running"
+    numbers = [match.number for match in store.matches("ein Baum im Garten")]
+    assert numbers == [6, 3, 5, 4]
+
+
+def test_what_was_taught_counts_before_all_else_and_the_newest_first(model: Model, store: Datastore) -> None:
+    translator = Translator(model, store)
+    for target in ("the first", "the second"):
+        translator.add([Segment("ein Baum im Garten", target)])
+        assert text(translator, "ein Baum im Garten") == target
+        assert text(Translator(model, Datastore.open(store.path)), "ein Baum im Garten") == target
+    with patch("os.fsync"):
+        store.compact(model)
+    assert text(translator, "ein Baum im Garten") == "the second"
+    taught = store.matches("ein Baum im Garten")[0].segment.id
+    assert taught is not None
+    translator.remove([taught])
+    assert text(translator, "ein Baum im Garten") == "a tree"
+
+
+def test_what_was_removed_is_not_found(model: Model, store: Datastore) -> None:
+    translator = Translator(model, store)
+    translator.remove(["#1"])
+    (found,) = translator.translate(["die Katze schläft"], EXACT)
+    assert found.match is None
+
+
+@pytest.mark.parametrize("off", [{"system": "base"}, {"retrieval": RetrievalSettings(system="knn", k=2, weight=0.0)}])
+def test_base_mt_is_base_mt_also_for_texts_of_the_store(model: Model, store: Datastore, off: dict[str, object]) -> None:
+    sources = [source for source, _ in PAIRS]
+    base = Translator(model).translate(sources, EXACT)
+    assert Translator(model, store, **off).translate(sources, EXACT) == base  # type: ignore[arg-type]
+
+
+def test_alternatives_are_those_of_the_store_and_then_those_of_the_model(model: Model, store: Datastore) -> None:
+    (found,) = Translator(model, store).translate(
+        ["ein Baum im Garten"], TranslateSettings(beam=5, n_best=5, max_length=20)
+    )
+    assert found.text == "a tree"
+    ranked = [each.text for each in found.alternatives]
+    assert ranked[:2] == ["a garden tree", "a tree in the garden"]
+    assert len({found.text, *ranked}) == 5
+    assert [each.match is not None for each in found.alternatives] == [True, True, False, False]
+
+
+def test_evidence_is_given_for_what_the_store_has_too(model: Model, store: Datastore) -> None:
+    settings = TranslateSettings(beam=2, max_length=20, evidence=True)
+    (found,) = Translator(model, store, system="knn").translate(["das Haus ist groß"], settings)
+    assert "".join(token.token for token in found.evidence).split() == found.text.split()
+    assert found.evidence[0].neighbours[0].target == "the house is big"
+
+
+def test_a_store_without_digests_finds_the_same(model: Model, store: Datastore) -> None:
+    """As those were that an earlier version built."""
+    expected = [store.matches(source) for source, _ in PAIRS]
+    has = Part.__contains__
+    with patch.object(Part, "__contains__", lambda self, name: not name.startswith("source_") and has(self, name)):
+        old = Datastore.open(store.path)
+        assert [old.matches(source) for source, _ in PAIRS] == expected
+        assert "source_digests" not in old.part
+
+
+def test_texts_with_one_digest_are_told_apart(model: Model, store: Datastore, tmp_path: Path) -> None:
+    expected = [store.matches(source) for source, _ in PAIRS]
+    has = Part.__contains__
+    with (
+        patch.object(exact, "digest", lambda source: 7),
+        patch.object(Part, "__contains__", lambda self, name: not name.startswith("source_") and has(self, name)),
+    ):
+        assert [Datastore.open(store.path).matches(source) for source, _ in PAIRS] == expected
