@@ -17,6 +17,7 @@ from knnmt.align.bitext import Bitext
 from knnmt.corpus.segment import Segment
 from knnmt.datastore.store import Datastore
 from knnmt.decode.beam import Hypothesis, search
+from knnmt.decode.repetition import SPARE, longest_run
 from knnmt.errors import DataError, UsageError
 from knnmt.evidence import TokenEvidence, explain
 from knnmt.model.checkpoint import EMBEDDED, Model, load
@@ -49,6 +50,9 @@ class TranslateSettings(BaseModel):
     batch_size: int = Field(default=32, ge=1, description="texts translated together")
     long: Literal["split", "refuse"] = Field(
         default="split", description="cut text that is too long for the model, or refuse it"
+    )
+    stop_loops: bool = Field(
+        default=False, description="end a translation that repeats itself far more than its source does"
     )
     evidence: bool = Field(default=False, description="say for each token what the store had to do with it")
 
@@ -158,11 +162,28 @@ class Translator:
             raise UsageError("there is no store to learn in: make one with `knnmt build`")
         return self.store
 
-    def translate(self, texts: Sequence[str], settings: TranslateSettings | None = None) -> list[Translation]:
-        """Translate texts, one translation each, in their order; an empty text stays empty."""
+    def translate(
+        self,
+        texts: Sequence[str],
+        settings: TranslateSettings | None = None,
+        *,
+        between: Callable[[], None] | None = None,
+    ) -> list[Translation]:
+        """Translate texts, one translation each, in their order; an empty text stays empty.
+
+        `between` is called before each step of the search: it may take its time, and what it raises ends the work.
+        """
         if isinstance(texts, str):
             raise TypeError("translate takes a list of texts: write translate([text])")
-        return list(self._window(list(texts), 0, settings or TranslateSettings()))
+        return list(self._window(list(texts), 0, settings or TranslateSettings(), between=between))
+
+    def sizes(self, texts: Sequence[str]) -> list[int]:
+        """The source tokens of each text."""
+        return [len(ids) for ids in self.model.tokenizer.encode_source(texts)]
+
+    def pieces(self, text: str) -> list[str]:
+        """The text, cut where it is too long for the model: `join` makes one translation of those of the pieces."""
+        return split(" ".join(text.split()), self.sizes, self.model.max_source)
 
     def stream(
         self,
@@ -183,7 +204,12 @@ class Translator:
             first, size = first + len(some), min(window, 4 * size)
 
     def _window(
-        self, texts: list[str], first: int, settings: TranslateSettings, progress: Callable[[int], None] | None = None
+        self,
+        texts: list[str],
+        first: int,
+        settings: TranslateSettings,
+        progress: Callable[[int], None] | None = None,
+        between: Callable[[], None] | None = None,
     ) -> Iterator[Translation]:
         """Translate the texts that begin at number `first` of the input."""
         pieces: list[list[int]] = []
@@ -197,26 +223,27 @@ class Translator:
                         f"text {first + number + 1} has {len(ids)} tokens and the model takes {self.model.max_source}"
                     )
                     raise DataError(f"{size}: shorten it, or allow it to be split")
-                parts = self.model.tokenizer.encode_source(split(text, self._count, self.model.max_source))
+                parts = self.model.tokenizer.encode_source(self.pieces(text))
             owners.append(list(range(len(pieces), len(pieces) + len(parts))))
             pieces.extend(parts)
-        found = self._search(pieces, settings, progress)
+        found = self._search(pieces, settings, progress, between)
         if progress is not None:
             progress(owners.count([]))  # empty texts need no search
         for numbers in owners:
-            joined = self._joined([found[number] for number in numbers], settings.n_best)
-            if settings.evidence and self.retriever is not None:
-                best = [(pieces[number], found[number][0].tokens) for number in numbers]
-                every = [explain(self.model, self.retriever, source, tokens) for source, tokens in best]
-                joined = replace(joined, evidence=tuple(itertools.chain.from_iterable(every)))
-            yield joined
-
-    def _count(self, text: str) -> int:
-        return len(self.model.tokenizer.encode_source([text])[0])
+            parts = []
+            for number in numbers:
+                parts.append(self._translation(pieces[number], found[number], settings))
+                if between is not None:
+                    between()  # evidence takes as long as a step
+            yield join(parts)
 
     @torch.inference_mode()
     def _search(
-        self, pieces: list[list[int]], settings: TranslateSettings, progress: Callable[[int], None] | None
+        self,
+        pieces: list[list[int]],
+        settings: TranslateSettings,
+        progress: Callable[[int], None] | None,
+        between: Callable[[], None] | None,
     ) -> list[list[Hypothesis]]:
         """The best hypotheses of each piece; batches are of similar length, so that little is padding."""
         model = self.model
@@ -228,11 +255,13 @@ class Translator:
             ids, mask = padded([pieces[row] for row in rows], model.special.pad, model.device)
             # far above any real translation, so that only loops are cut; the search knows the model's own limit
             limits = [settings.max_length or 3 * len(pieces[row]) + 30 for row in rows]
+            runs = [SPARE + longest_run(pieces[row]) for row in rows] if settings.stop_loops else None
             encoded = model.transformer.encode(ids, mask)
             lookup = self.retriever.look(ids, mask, encoded.states) if self.retriever is not None else None
             hypotheses = search(
                 model.transformer, encoded, model.special, limits, beams=settings.beam, n_best=settings.n_best,
                 length_penalty=penalty, early_stopping=settings.beam == 1, lookup=lookup,
+                longest_runs=runs, between=between,
             )  # fmt: skip
             for row, hypothesis in zip(rows, hypotheses, strict=True):
                 found[row] = hypothesis
@@ -240,32 +269,48 @@ class Translator:
                 progress(len(rows))
         return found
 
-    def _joined(self, parts: list[list[Hypothesis]], n_best: int) -> Translation:
-        """The translations of a text from those of its pieces (one piece, unless it was too long)."""
-        ranked = []
-        for rank in range(min((len(part) for part in parts), default=1)):
-            chosen = [part[rank] for part in parts]
-            text = " ".join(self.model.tokenizer.decode(hypothesis.tokens) for hypothesis in chosen)
-            tokens = tuple(itertools.chain.from_iterable(hypothesis.tokens for hypothesis in chosen))
-            score = sum(hypothesis.score * len(hypothesis.tokens) for hypothesis in chosen) / max(1, len(tokens))
-            ranked.append(Translation(text, score, tokens))
-        best, *others = ranked[:n_best]
-        return Translation(best.text, best.score, best.tokens, tuple(others))
+    def _translation(
+        self, source: list[int], hypotheses: list[Hypothesis], settings: TranslateSettings
+    ) -> Translation:
+        """What was found for a piece, with the evidence if that was asked for."""
+        decode = self.model.tokenizer.decode
+        best, *others = (Translation(decode(each.tokens), each.score, each.tokens) for each in hypotheses)
+        evidence: tuple[TokenEvidence, ...] = ()
+        if settings.evidence and self.retriever is not None:
+            evidence = explain(self.model, self.retriever, source, best.tokens)
+        return replace(best, alternatives=tuple(others), evidence=evidence)
 
 
-def split(text: str, count: Callable[[str], int], limit: int, level: int = 0) -> list[str]:
-    """Cut a text into pieces of at most `limit` tokens: between sentences, else clauses, else words, else anywhere."""
-    if count(text) <= limit or len(text) < 2:
+def join(parts: Sequence[Translation]) -> Translation:
+    """The translation of a text from those of its pieces (one piece, unless it was too long)."""
+    if len(parts) == 1:
+        return parts[0]
+    ranked = []
+    for chosen in zip(*((part, *part.alternatives) for part in parts), strict=False):  # as many as all have
+        tokens = tuple(itertools.chain.from_iterable(each.tokens for each in chosen))
+        score = sum(each.score * len(each.tokens) for each in chosen) / max(1, len(tokens))
+        ranked.append(Translation(" ".join(each.text for each in chosen), score, tokens))
+    best, *others = ranked or [Translation("", 0.0)]
+    evidence = tuple(itertools.chain.from_iterable(part.evidence for part in parts))
+    return replace(best, alternatives=tuple(others), evidence=evidence)
+
+
+def split(text: str, sizes: Callable[[Sequence[str]], list[int]], limit: int, level: int = 0) -> list[str]:
+    """Cut a text into pieces of at most `limit` tokens: between sentences, else clauses, else words, else anywhere.
+
+    `sizes` counts the tokens of texts.
+    """
+    if len(text) < 2 or sizes([text])[0] <= limit:
         return [text]
     if level == len(CUTS):
         middle = len(text) // 2
-        return split(text[:middle], count, limit, level) + split(text[middle:], count, limit, level)
+        return split(text[:middle], sizes, limit, level) + split(text[middle:], sizes, limit, level)
     pieces: list[str] = []
     room = 0  # left in the last piece
-    for part in CUTS[level].split(text):
-        size = count(part)
+    parts = CUTS[level].split(text)
+    for part, size in zip(parts, sizes(parts), strict=True):
         if size > limit:
-            pieces += split(part, count, limit, level + 1)
+            pieces += split(part, sizes, limit, level + 1)
             room = 0
         elif size <= room:
             pieces[-1] += " " + part
