@@ -85,6 +85,7 @@ class Seen:
 
     @property
     def slowest(self) -> float:
+        """Of the small requests."""
         return max(self.seconds, default=0.0)
 
     @property
@@ -154,7 +155,8 @@ def main() -> None:
     given = parser.parse_args()
     arguments = ["--threads", str(given.threads), *(["--store", given.store] if given.store else [])]
     missed = 0
-    print("| monster | its answer | small requests | median, s | slowest, s | SIGTERM to end, s |\n|---|---|---|---|---|---|")
+    print("| monster | its answer | small requests | median, s | slowest, s | SIGTERM to end, s |")
+    print("|---|---|---|---|---|---|")
     for name, (text, kind) in monsters().items():
         if given.only and not name.startswith(tuple(given.only)):
             continue

@@ -230,12 +230,12 @@ class Translator:
         if progress is not None:
             progress(owners.count([]))  # empty texts need no search
         for numbers in owners:
-            parts = []
+            translated = []
             for number in numbers:
-                parts.append(self._translation(pieces[number], found[number], settings))
+                translated.append(self._translation(pieces[number], found[number], settings))
                 if between is not None:
                     between()  # evidence takes as long as a step
-            yield join(parts)
+            yield join(translated)
 
     @torch.inference_mode()
     def _search(
@@ -269,9 +269,7 @@ class Translator:
                 progress(len(rows))
         return found
 
-    def _translation(
-        self, source: list[int], hypotheses: list[Hypothesis], settings: TranslateSettings
-    ) -> Translation:
+    def _translation(self, source: list[int], hypotheses: list[Hypothesis], settings: TranslateSettings) -> Translation:
         """What was found for a piece, with the evidence if that was asked for."""
         decode = self.model.tokenizer.decode
         best, *others = (Translation(decode(each.tokens), each.score, each.tokens) for each in hypotheses)

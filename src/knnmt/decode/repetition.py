@@ -34,7 +34,7 @@ def runs_at_end(tokens: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def ends(history: NDArray[np.int64], step: int, count: int) -> NDArray[np.int64]:
-    """The last `count` tokens of each sentence's best path. history: (2, B, steps, K), tokens and parents; (B, count)."""
+    """The last tokens of each sentence's best path. history: (2, B, steps, K), tokens and parents; (B, count)."""
     rows, beam = np.arange(history.shape[1]), np.zeros(history.shape[1], dtype=np.int64)
     last = np.empty((len(rows), count), dtype=np.int64)
     for back in range(count):

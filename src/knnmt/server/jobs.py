@@ -148,7 +148,7 @@ class Jobs:
         return total + faults
 
     def _going_on(self, segments: Iterator[Segment]) -> Iterator[Segment]:
-        """The segments, as long as the server does not stop: a file may be read for minutes, and hold none that is good."""
+        """The segments, until the server stops: a file may be read for minutes, and hold none that is good."""
         for segment in segments:
             if self._stopping.is_set():
                 raise UnavailableError(STOPPING, 5)

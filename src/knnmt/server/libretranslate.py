@@ -17,6 +17,7 @@ from knnmt.server.worker import How
 
 if TYPE_CHECKING:
     from knnmt.server.markup import Markup
+    from knnmt.server.words import Link
 
 router = APIRouter(tags=["LibreTranslate"])
 ALIGNED = 2000  # characters of texts and translations that are aligned at a time
@@ -166,7 +167,8 @@ async def _translated_html(server: Server, texts: list[str], how: How) -> list[l
         every = [(best, *best.alternatives) for best in itertools.islice(found, len(page.texts))]
         ranks = range(min(how.n_best, max(map(len, every), default=1)))
         chosen.append([[each[min(rank, len(each) - 1)].text for each in every] for rank in ranks])
-    align, links = WordAligner(server.translator), {}
+    align = WordAligner(server.translator)
+    links: dict[tuple[str, str], list[Link]] = {}
     pairs = [pair for page, ranked in zip(pages, chosen, strict=True) for some in ranked for pair in _pairs(page, some)]
     for some in _portions(pairs):  # aligning needs the tokenizer, which is the model's thread's
         links |= await server.worker.aside(lambda some=some: {pair: align(*pair) for pair in some})  # type: ignore[misc]

@@ -43,7 +43,7 @@ UNMEASURED, LEAST = 512, 128  # tokens of a batch while nobody knows how long th
 SMALL = 4  # a request is small if as many of them fit into a batch
 TURN = 0.5  # seconds that a batch has for itself before it lets small requests in, and again after each time
 DEEPEST = 3  # batches that may wait for one another
-GRACE = 5.0  # seconds that a server about to stop has for what is in hand
+GRACE = 4.0  # seconds that a server about to stop has for what is in hand
 STOPPING = "the server is about to stop"
 
 
@@ -141,14 +141,14 @@ class Worker:
         """Begin to work."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Take nothing more, finish what can be finished in `GRACE` seconds, and end."""
+    def stop(self, within: float = GRACE) -> None:
+        """Take nothing more, finish what can be finished in so many seconds, and end."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
         if self._thread.ident is None:
             return
-        self._thread.join(GRACE)
+        self._thread.join(within)
         if self._thread.is_alive():
             self.abandon()
             self._thread.join(GRACE)
@@ -229,7 +229,7 @@ class Worker:
     def _room(self, depth: int) -> int:
         """The tokens of a batch that this many others wait for: what takes about `SECONDS`, and ever less."""
         measured = max(LEAST, int(SECONDS / self._pace)) if self._pace else UNMEASURED
-        return max(1, min(self._settings.batch_tokens, measured) // SMALL**depth)
+        return max(1, min(self._settings.batch_tokens, measured) // int(SMALL**depth))
 
     # ------------------------------------------------------------------------------------------- in the thread
 
