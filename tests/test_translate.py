@@ -1,6 +1,6 @@
 """Translator: order, empty texts, long texts, n-best, and settings that make no sense."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -97,7 +97,7 @@ def test_long_text_is_refused_where_asked(translator: Translator) -> None:
 
 def test_a_huge_line_without_any_space(translator: Translator) -> None:
     (found,) = translator.translate(["Haus" * 500], TranslateSettings(beam=1, max_length=5))
-    pieces = split("Haus" * 500, translator._count, 64)
+    pieces = split("Haus" * 500, translator.sizes, 64)
     assert len(pieces) > 1
     assert "".join(pieces) == "Haus" * 500
     assert len(found.tokens) >= len(pieces)
@@ -106,7 +106,7 @@ def test_a_huge_line_without_any_space(translator: Translator) -> None:
 @given(st.text(alphabet="ab .,!\n", max_size=300), st.integers(2, 40))
 def test_split_loses_nothing_and_fits(text: str, limit: int) -> None:
     text = " ".join(text.split())
-    pieces = split(text, len, limit)
+    pieces = split(text, lambda texts: [len(each) for each in texts], limit)
     assert "".join("".join(pieces).split()) == "".join(text.split())
     assert all(len(piece) <= limit for piece in pieces if " " not in piece)
     words = [len(word) for word in text.split()]
@@ -116,8 +116,12 @@ def test_split_loses_nothing_and_fits(text: str, limit: int) -> None:
 
 def test_split_prefers_the_ends_of_sentences() -> None:
     text = "one two three. four five, six seven. eight."
-    assert split(text, lambda t: len(t.split()), 4) == ["one two three.", "four five, six seven.", "eight."]
-    assert split(text, lambda t: len(t.split()), 3) == ["one two three.", "four five,", "six seven.", "eight."]
+
+    def words(texts: Sequence[str]) -> list[int]:
+        return [len(each.split()) for each in texts]
+
+    assert split(text, words, 4) == ["one two three.", "four five, six seven.", "eight."]
+    assert split(text, words, 3) == ["one two three.", "four five,", "six seven.", "eight."]
 
 
 @pytest.mark.parametrize(

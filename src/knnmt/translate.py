@@ -15,9 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from knnmt.align.bitext import Bitext
 from knnmt.corpus.segment import Segment
 from knnmt.corpus.split import split
+from knnmt.corpus.words import alike
 from knnmt.datastore.exact import one_line
 from knnmt.datastore.store import Added, Datastore
 from knnmt.decode.beam import Hypothesis, search
+from knnmt.decode.repetition import SPARE, longest_run
 from knnmt.errors import DataError, UsageError
 from knnmt.evidence import TokenEvidence, explain
 from knnmt.model.checkpoint import EMBEDDED, Model, load
@@ -25,6 +27,7 @@ from knnmt.model.represent import padded
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.systems import SYSTEMS, Retriever
 
+SHY = 1e-6  # λ of a second try that leaves the store no say, but for what was taught
 FIRST_WINDOW = 64  # texts of a stream that are translated first, so that something comes out soon
 
 
@@ -50,7 +53,12 @@ class TranslateSettings(BaseModel):
         default="split", description="cut text that is too long for the model, or refuse it"
     )
     exact: bool = Field(
-        default=True, description="translate a text that stands in the store word for word as the store has it"
+        default=True,
+        description="a text that the store has word for word is translated as the store has it, and no text as the "
+        "store has another one",
+    )
+    stop_loops: bool = Field(
+        default=False, description="end a translation that repeats itself far more than its source does"
     )
     evidence: bool = Field(default=False, description="say for each token what the store had to do with it")
 
@@ -163,11 +171,31 @@ class Translator:
             raise UsageError("there is no store to learn in: make one with `knnmt build`")
         return self.store
 
-    def translate(self, texts: Sequence[str], settings: TranslateSettings | None = None) -> list[Translation]:
-        """Translate texts, one translation each, in their order; an empty text stays empty."""
+    def translate(
+        self,
+        texts: Sequence[str],
+        settings: TranslateSettings | None = None,
+        *,
+        between: Callable[[], None] | None = None,
+    ) -> list[Translation]:
+        """Translate texts, one translation each, in their order; an empty text stays empty.
+
+        `between` is called before each step of the search: it may take its time, and what it raises ends the work.
+        """
         if isinstance(texts, str):
             raise TypeError("translate takes a list of texts: write translate([text])")
-        return list(self._window(list(texts), 0, settings or TranslateSettings()))
+        return list(self._window(list(texts), 0, settings or TranslateSettings(), between=between))
+
+    def sizes(self, texts: Sequence[str]) -> list[int]:
+        """The source tokens of each text."""
+        return [len(ids) for ids in self.model.tokenizer.encode_source(texts)]
+
+    def pieces(self, text: str) -> list[str]:
+        """The text, cut where it is too long for the model: `join` makes one translation of those of the pieces."""
+        text = one_line(text)
+        if self._matches(text, TranslateSettings()):
+            return [text]  # it is taken from the store as a whole
+        return split(text, self.sizes, self.model.max_source)
 
     def stream(
         self,
@@ -188,7 +216,12 @@ class Translator:
             first, size = first + len(some), min(window, 4 * size)
 
     def _window(
-        self, texts: list[str], first: int, settings: TranslateSettings, progress: Callable[[int], None] | None = None
+        self,
+        texts: list[str],
+        first: int,
+        settings: TranslateSettings,
+        progress: Callable[[int], None] | None = None,
+        between: Callable[[], None] | None = None,
     ) -> Iterator[Translation]:
         """Translate the texts that begin at number `first` of the input."""
         pieces: list[list[int]] = []
@@ -204,22 +237,28 @@ class Translator:
                         f"text {first + number + 1} has {len(ids)} tokens and the model takes {self.model.max_source}"
                     )
                     raise DataError(f"{size}: shorten it, or allow it to be split")
-                parts = self.model.tokenizer.encode_source(split(text, self._count, self.model.max_source))
+                parts = self.model.tokenizer.encode_source(self.pieces(text))
             owners.append(list(range(len(pieces), len(pieces) + len(parts))))
             pieces.extend(parts)
-        found = self._search(pieces, settings, progress)
+        found = self._search(pieces, settings, progress, between)
         if progress is not None:
             progress(owners.count([]))  # empty and known texts need no search
+        translated = []
         for text, numbers, known_as in zip(texts, owners, matches, strict=True):
-            joined = self._joined([found[number] for number in numbers], settings.n_best)
-            if known_as:
-                yield self._known(text, known_as, joined, settings)
-                continue
-            if settings.evidence and self.retriever is not None:
-                best = [(pieces[number], found[number][0].tokens) for number in numbers]
-                every = [explain(self.model, self.retriever, source, tokens) for source, tokens in best]
-                joined = replace(joined, evidence=tuple(itertools.chain.from_iterable(every)))
-            yield joined
+            decoded = []
+            for number in numbers:
+                decoded.append(self._translation(pieces[number], found[number], settings))
+                if between is not None:
+                    between()  # evidence takes as long as a step
+            joined = join(decoded)
+            translated.append(self._known(text, known_as, joined, settings) if known_as else joined)
+        strange = [n for n, text in enumerate(texts) if not matches[n] and self._strange(text, translated[n], settings)]
+        if strange:
+            shy, search_only = self.using(weight=SHY), settings.model_copy(update={"exact": False})
+            again = shy._window([texts[n] for n in strange], first, search_only, between=between)
+            for number, other in zip(strange, again, strict=True):
+                translated[number] = other
+        yield from translated
 
     def _matches(self, text: str, settings: TranslateSettings) -> list[Segment]:
         """The segments of the store with this very source, the one that counts first."""
@@ -254,12 +293,20 @@ class Translator:
             return ()
         return explain(self.model, self.retriever, source, tokens)
 
-    def _count(self, text: str) -> int:
-        return len(self.model.tokenizer.encode_source([text])[0])
+    def _strange(self, text: str, found: Translation, settings: TranslateSettings) -> bool:
+        """Whether a translation is that of another text of the store: fluent, and wrong."""
+        if not settings.exact or self.store is None or self.retriever is None or self.retriever.settings.weight == 0:
+            return False
+        others = self.store.with_target(found.text)
+        return bool(others) and not any(alike(text, other.source) for other in others)
 
     @torch.inference_mode()
     def _search(
-        self, pieces: list[list[int]], settings: TranslateSettings, progress: Callable[[int], None] | None
+        self,
+        pieces: list[list[int]],
+        settings: TranslateSettings,
+        progress: Callable[[int], None] | None,
+        between: Callable[[], None] | None,
     ) -> list[list[Hypothesis]]:
         """The best hypotheses of each piece; batches are of similar length, so that little is padding."""
         model = self.model
@@ -271,11 +318,13 @@ class Translator:
             ids, mask = padded([pieces[row] for row in rows], model.special.pad, model.device)
             # far above any real translation, so that only loops are cut; the search knows the model's own limit
             limits = [settings.max_length or 3 * len(pieces[row]) + 30 for row in rows]
+            runs = [SPARE + longest_run(pieces[row]) for row in rows] if settings.stop_loops else None
             encoded = model.transformer.encode(ids, mask)
             lookup = self.retriever.look(ids, mask, encoded.states) if self.retriever is not None else None
             hypotheses = search(
                 model.transformer, encoded, model.special, limits, beams=settings.beam, n_best=settings.n_best,
                 length_penalty=penalty, early_stopping=settings.beam == 1, lookup=lookup,
+                longest_runs=runs, between=between,
             )  # fmt: skip
             for row, hypothesis in zip(rows, hypotheses, strict=True):
                 found[row] = hypothesis
@@ -283,17 +332,28 @@ class Translator:
                 progress(len(rows))
         return found
 
-    def _joined(self, parts: list[list[Hypothesis]], n_best: int) -> Translation:
-        """The translations of a text from those of its pieces (one piece, unless it was too long)."""
-        ranked = []
-        for rank in range(min((len(part) for part in parts), default=1)):
-            chosen = [part[rank] for part in parts]
-            text = " ".join(self.model.tokenizer.decode(hypothesis.tokens) for hypothesis in chosen)
-            tokens = tuple(itertools.chain.from_iterable(hypothesis.tokens for hypothesis in chosen))
-            score = sum(hypothesis.score * len(hypothesis.tokens) for hypothesis in chosen) / max(1, len(tokens))
-            ranked.append(Translation(text, score, tokens))
-        best, *others = ranked[:n_best]
-        return Translation(best.text, best.score, best.tokens, tuple(others))
+    def _translation(self, source: list[int], hypotheses: list[Hypothesis], settings: TranslateSettings) -> Translation:
+        """What was found for a piece, with the evidence if that was asked for."""
+        decode = self.model.tokenizer.decode
+        best, *others = (Translation(decode(each.tokens), each.score, each.tokens) for each in hypotheses)
+        evidence: tuple[TokenEvidence, ...] = ()
+        if settings.evidence and self.retriever is not None:
+            evidence = explain(self.model, self.retriever, source, best.tokens)
+        return replace(best, alternatives=tuple(others), evidence=evidence)
+
+
+def join(parts: Sequence[Translation]) -> Translation:
+    """The translation of a text from those of its pieces (one piece, unless it was too long)."""
+    if len(parts) == 1:
+        return parts[0]
+    ranked = []
+    for chosen in zip(*((part, *part.alternatives) for part in parts), strict=False):  # as many as all have
+        tokens = tuple(itertools.chain.from_iterable(each.tokens for each in chosen))
+        score = sum(each.score * len(each.tokens) for each in chosen) / max(1, len(tokens))
+        ranked.append(Translation(" ".join(each.text for each in chosen), score, tokens))
+    best, *others = ranked or [Translation("", 0.0)]
+    evidence = tuple(itertools.chain.from_iterable(part.evidence for part in parts))
+    return replace(best, alternatives=tuple(others), evidence=evidence)
 
 
 def _checked(text: str, number: int) -> str:

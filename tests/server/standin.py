@@ -10,7 +10,7 @@ from knnmt.corpus import Segment
 from knnmt.datastore.store import Added
 from knnmt.errors import DataError, StoreError, UsageError
 from knnmt.evidence import Neighbour, TokenEvidence
-from knnmt.translate import TranslateSettings, Translation, Translator
+from knnmt.translate import TranslateSettings, Translation, Translator, split
 
 LONGEST = 100  # words of a segment that can be taught
 
@@ -45,13 +45,12 @@ class StandIn:
     def __init__(self, pause: float = 0.0, store: Store | None = None) -> None:
         self.store, self.pause = store or Store(), pause
         self.model = SimpleNamespace(
-            name="stand-in",
-            tokenizer=SimpleNamespace(
-                source="de", target="en", encode_source=lambda texts: [[0] * (len(text.split()) + 1) for text in texts]
-            ),
+            name="stand-in", max_source=LONGEST, tokenizer=SimpleNamespace(source="de", target="en")
         )
         self.retriever = SimpleNamespace(settings=SimpleNamespace(system="fast", most_weight=0.9), store=self.store)
         self.batches: list[list[str]] = []
+        self.steps: dict[str, int] = {}  # that texts take, each with its pause; others take one
+        self.stepped = 0
         self.threads: set[str] = set()
         self.open = threading.Event()
         self.open.set()
@@ -62,10 +61,22 @@ class StandIn:
             raise UsageError(f"there is no system {system!r}: use base, fast")
         return self
 
-    def translate(self, texts: Sequence[str], settings: TranslateSettings) -> list[Translation]:
+    def sizes(self, texts: Sequence[str]) -> list[int]:
+        return [len(text.split()) + 1 for text in texts]
+
+    def pieces(self, text: str) -> list[str]:
+        return split(text, self.sizes, self.model.max_source)
+
+    def translate(
+        self, texts: Sequence[str], settings: TranslateSettings, *, between: Callable[[], None] | None = None
+    ) -> list[Translation]:
         self.threads.add(threading.current_thread().name)
         self.open.wait(30)
-        time.sleep(self.pause)
+        for _ in range(max(self.steps.get(text, 1) for text in texts)):
+            if between is not None:
+                between()
+            self.stepped += 1
+            time.sleep(self.pause)
         self.batches.append(list(texts))
         if any("explode" in text for text in texts):
             raise RuntimeError(f"a fault with {texts}")

@@ -1,5 +1,6 @@
 """`knnmt serve` as a process: it starts, answers, and ends as an operator wants it to."""
 
+import contextlib
 import json
 import re
 import signal
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import httpx
@@ -24,58 +25,92 @@ from knnmt.server.settings import ServerSettings
 COMMAND = (sys.executable, "-c", "import torch; torch.set_num_threads(1); from knnmt.cli import main; main()")
 
 
-@pytest.fixture
-def process(model_folder: Callable[[str], Path]) -> Iterator["subprocess.Popen[str]"]:
-    started = subprocess.Popen(
-        [*COMMAND, "serve", "--model", model_folder("marian"), "--langs", "de-en", "--port", "0", "--json"],
+@contextlib.contextmanager
+def started(*arguments: str | Path) -> Iterator["subprocess.Popen[str]"]:
+    process = subprocess.Popen(
+        [*COMMAND, "serve", "--port", "0", "--json", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    yield started
-    started.kill()
-    started.wait()
+    yield process
+    process.kill()
+    process.wait()
 
 
-def test_a_server_told_to_stop_finishes_what_is_in_hand(process: "subprocess.Popen[str]") -> None:
+@pytest.fixture
+def process(model_folder: Callable[[str], Path]) -> Iterator["subprocess.Popen[str]"]:
+    with started("--model", model_folder("marian"), "--langs", "de-en") as process:
+        yield process
+
+
+def ready(process: "subprocess.Popen[str]") -> str:
+    """The address of a server that takes requests."""
     assert process.stdout is not None
     assert process.stderr is not None
     line = process.stdout.readline()
     assert line, process.stderr.read()
-    url = json.loads(line)["url"]
-    assert url.startswith("http://127.0.0.1:")
-    asked = {"q": ["der Hund und die Katze schläft im Garten " * 5] * 200, "source": "de", "target": "en"}
+    url = str(json.loads(line)["url"])
     while True:
         try:
             if httpx.get(f"{url}/ready").status_code == 200:
-                break
+                return url
         except httpx.TransportError:
             time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def asking(url: str, asked: Mapping[str, object]) -> Iterator[tuple[threading.Thread, list[httpx.Response]]]:
+    """A request of which some has been translated, and not all; and its answer, once it is there."""
     answers: list[httpx.Response] = []
-    asking = threading.Thread(target=lambda: answers.append(httpx.post(f"{url}/translate", json=asked, timeout=60)))
-    asking.start()
-    while "knnmt_source_tokens_total 0.0" in httpx.get(f"{url}/metrics").text and asking.is_alive():
+    thread = threading.Thread(target=lambda: answers.append(httpx.post(f"{url}/translate", json=asked, timeout=60)))
+    thread.start()
+    while "knnmt_source_tokens_total 0.0" in httpx.get(f"{url}/metrics").text and thread.is_alive():
         time.sleep(0.01)
-    assert asking.is_alive(), "the request should take longer than its first batch"
-    process.send_signal(signal.SIGTERM)
-    port = int(url.rpartition(":")[2])
-    refused = False
-    while asking.is_alive() and not refused:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except ConnectionRefusedError:
-            refused = True
-        except TimeoutError:
-            pass  # it has no time to say no
-        time.sleep(0.02)
-    asking.join()
+    assert thread.is_alive(), "the request should take longer than its first batch"
+    yield thread, answers
+    thread.join()
+
+
+def test_a_server_told_to_stop_finishes_what_is_in_hand(process: "subprocess.Popen[str]") -> None:
+    url = ready(process)
+    assert url.startswith("http://127.0.0.1:")
+    asked = {"q": ["der Hund und die Katze schläft im Garten " * 5] * 200, "source": "de", "target": "en"}
+    with asking(url, asked) as (thread, answers):
+        process.send_signal(signal.SIGTERM)
+        port = int(url.rpartition(":")[2])
+        refused = False
+        while thread.is_alive() and not refused:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            except ConnectionRefusedError:
+                refused = True
+            except TimeoutError:
+                pass  # it has no time to say no
+            time.sleep(0.02)
     assert process.wait(30) == 0
+    assert process.stderr is not None
     log = process.stderr.read()
     assert answers[0].status_code == 200, log
     assert len(answers[0].json()["translatedText"]) == 200
     assert re.search(r"POST /translate 200", log)
     assert "Hund" not in log
     assert "Traceback" not in log
+
+
+def test_a_server_told_to_stop_does_not_wait_for_a_monster() -> None:
+    with (
+        started("--model", "mini-de-en") as process,
+        asking(ready(process), {"q": "<a " * 16_000, "source": "de", "target": "en"}) as (_, answers),
+    ):
+        begun = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert time.monotonic() - begun < 10
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+    assert answers[0].status_code == 503
+    assert "about to stop" in answers[0].json()["error"]
 
 
 def test_a_key_is_made_and_shown_once(tmp_path: Path) -> None:

@@ -58,11 +58,12 @@ def serve(
     ] = None,
     beam: Annotated[int, typer.Option(help="Beams; 1 is greedy search.")] = 5,
     max_characters: Annotated[int, typer.Option(help="Most characters in a request.")] = 50_000,
+    max_tokens: Annotated[int, typer.Option(help="Most source tokens in a request.")] = 50_000,
     max_segments: Annotated[int, typer.Option(help="Most texts in a request.")] = 512,
     max_import: Annotated[int, typer.Option(help="Most bytes of an imported file.")] = 256 << 20,
     time_limit: Annotated[float, typer.Option(help="Seconds after which a request is given up.")] = 30,
     queue: Annotated[int, typer.Option(help="Most requests that wait for the model.")] = 256,
-    batch_tokens: Annotated[int, typer.Option(help="Source tokens that are translated together.")] = 4096,
+    batch_tokens: Annotated[int, typer.Option(help="Most source tokens that are translated together.")] = 4096,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     threads: ThreadsOption = None,
@@ -77,8 +78,8 @@ def serve(
         from knnmt.server.settings import ServerSettings
     settings = checked(
         ServerSettings, host=host, port=port, keys=keys, rate_limit=rate_limit, teach=not read_only,
-        cors=tuple(cors or ()), beam=beam, max_characters=max_characters, max_segments=max_segments,
-        max_import=max_import, time_limit=time_limit, queue=queue, batch_tokens=batch_tokens,
+        cors=tuple(cors or ()), beam=beam, max_characters=max_characters, max_tokens=max_tokens,
+        max_segments=max_segments, max_import=max_import, time_limit=time_limit, queue=queue, batch_tokens=batch_tokens,
     )  # fmt: skip
     if new_key is not None:
         if keys is None:

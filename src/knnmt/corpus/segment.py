@@ -15,7 +15,7 @@ class Segment:
 
     source: str
     target: str
-    origin: str
+    origin: str = ""
     id: str | None = None
     date: str | None = None
 

@@ -36,7 +36,10 @@ _log = logging.getLogger(__name__)
 
 SCALE_SAMPLE = 4000  # pairs of keys whose median distance is the scale of temperatures
 # kept for evidence and 100% matches, whatever the systems
-ALWAYS = ("text", "text_offsets", "source_digests", "source_order", "target_ids", "target_offsets")
+ALWAYS = (
+    "text", "text_offsets", "source_digests", "source_order", "target_digests", "target_order",
+    "target_ids", "target_offsets",
+)  # fmt: skip
 GIVEN = ("given_links", "given_offsets")  # kept for a compaction, where there are any
 FREQUENT = 20  # types that the manifest names
 PUBLISHING = (

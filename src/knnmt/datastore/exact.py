@@ -1,7 +1,7 @@
-"""Segments by their source text, word for word: what a translation memory calls a 100% match.
+"""Segments by the whole text of a side: what a translation memory calls a 100% match.
 
-A part keeps a digest of each segment's source, sorted, beside the segment's number. A source is found by its digest
-and compared by its text, so that two texts with one digest are told apart. White space does not count: texts are
+A part keeps a digest of each segment's source and target, sorted, beside the segment's number. A text is found by its
+digest and compared as it is, so that two texts with one digest are told apart. White space does not count: texts are
 translated as one line.
 """
 
@@ -20,9 +20,9 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def digest(source: str) -> int:
-    """64 bits that stand for a source text."""
-    return int.from_bytes(blake2b(one_line(source).encode(errors="surrogatepass"), digest_size=8).digest(), "little")
+def digest(text: str) -> int:
+    """64 bits that stand for a text."""
+    return int.from_bytes(blake2b(one_line(text).encode(errors="surrogatepass"), digest_size=8).digest(), "little")
 
 
 def index(digests: Iterable[int]) -> tuple[Digests, Int32]:
@@ -32,9 +32,9 @@ def index(digests: Iterable[int]) -> tuple[Digests, Int32]:
     return found[order], order
 
 
-def candidates(digests: Digests, order: Int32, source: str) -> list[int]:
-    """The segments whose source has the digest of this one, in their order."""
-    wanted = np.uint64(digest(source))
+def candidates(digests: Digests, order: Int32, text: str) -> list[int]:
+    """The segments whose text has the digest of this one, in their order."""
+    wanted = np.uint64(digest(text))
     first, last = np.searchsorted(digests, wanted, "left"), np.searchsorted(digests, wanted, "right")
     numbers: list[int] = order[first:last].tolist()
     return numbers

@@ -55,9 +55,11 @@ ARRAYS = {
     # the texts: source, target, origin and id of each segment, one after the other
     "text": Array("uint8", ("bytes",)),
     "text_offsets": _offsets("4*segments", into="bytes"),
-    # for 100% matches: digests of the sources, sorted, and the segment of each
+    # to find whole texts: digests of those of a side, sorted, and the segment of each
     "source_digests": Array("uint64", ("segments",)),
     "source_order": Array("int32", ("segments",), below="segments"),
+    "target_digests": Array("uint64", ("segments",)),
+    "target_order": Array("int32", ("segments",), below="segments"),
     # one entry a target token, `</s>` included, in corpus order: the token, and the state that predicts it
     "target_ids": Array("int32", ("entries",), below="target_vocabulary"),
     "target_offsets": _offsets("segments", into="entries"),

@@ -37,7 +37,7 @@ def in_pieces(segment: Segment, model: StateModel, aligner: Aligner) -> list[Pai
     """
     limit = model.max_source
     while limit >= SHORTEST:
-        texts = split(segment.source, lambda text: len(model.tokenizer.encode_source([text])[0]), limit)
+        texts = split(segment.source, lambda some: [len(ids) for ids in model.tokenizer.encode_source(some)], limit)
         sources = model.tokenizer.encode_source(texts)
         targets = _targets(segment.target, sources, model, aligner) if len(sources) > 1 else None
         if targets is not None and all(map(fits, repeat(model), sources, targets)) and all(targets):

@@ -90,7 +90,7 @@ def read_corpus(job: Job) -> CleanReport:
     report, advance = CleanReport(), job.watch("read")
     special = job.model.special
     numbers, texts, sources, targets = (array("q") for _ in range(4))  # in the corpus, and lengths
-    digests = array("Q")
+    digests = {side: array("Q") for side in ("source", "target")}
     with (
         arrays.Stream(job.part / "text.npy", "uint8") as text,
         arrays.Stream(job.scratch / "source_ids.npy", "int32") as source_ids,
@@ -101,7 +101,8 @@ def read_corpus(job: Job) -> CleanReport:
             fields = [field.encode() for field in (segment.source, segment.target, segment.origin, segment.id or "")]
             text.extend(b"".join(fields))
             texts.extend(map(len, fields))
-            digests.append(exact.digest(segment.source))
+            for side, found in digests.items():
+                found.append(exact.digest(getattr(segment, side)))
             source_ids.extend(source)
             sources.append(len(source))
             target_ids.extend([*target, special.end])
@@ -111,9 +112,10 @@ def read_corpus(job: Job) -> CleanReport:
     if not numbers:
         raise DataError(f"there is nothing to store: {report}")
     arrays.write(job.part / "text_offsets.npy", offsets_of(np.array(texts)))
-    sorted_digests, order = exact.index(digests)
-    arrays.write(job.part / "source_digests.npy", sorted_digests)
-    arrays.write(job.part / "source_order.npy", order)
+    for side, found in digests.items():
+        in_order, order = exact.index(found)
+        arrays.write(job.part / f"{side}_digests.npy", in_order)
+        arrays.write(job.part / f"{side}_order.npy", order)
     arrays.write(job.scratch / "source_offsets.npy", offsets_of(np.array(sources)))
     arrays.write(job.part / "target_offsets.npy", offsets_of(np.array(targets)))
     arrays.write(job.scratch / "numbers.npy", np.append(numbers, report.seen))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+Side = Literal["source", "target"]
+SIDES: tuple[Side, Side] = ("source", "target")
 LOCK_SECONDS = 10.0  # that one writer waits for another
 
 
@@ -44,6 +46,7 @@ class Part:
     def __init__(self, folder: Path, sealed: format.SealedPart) -> None:
         self.folder, self.sizes, self.files = folder, sealed.sizes, sealed.files
         self._open: dict[str, NDArray[Any]] = {}
+        self._made_digests: dict[str, tuple[exact.Digests, exact.Int32]] = {}
 
     def __contains__(self, name: str) -> bool:
         return f"{name}.npy" in self.files
@@ -72,18 +75,20 @@ class Part:
             raise StoreError(f"{self.folder} is damaged: segment {number} is no text") from error
         return Segment(source, target, origin, key or None)
 
-    def with_source(self, source: str) -> list[int]:
-        """The numbers of the segments with this very source text, white space aside."""
-        wanted = exact.one_line(source)
-        numbers = exact.candidates(*self._sources, source)
-        return [number for number in numbers if exact.one_line(self.segment(number).source) == wanted]
+    def saying(self, side: Side, text: str) -> list[int]:
+        """The numbers of the segments with this very text as their source or target, white space aside."""
+        wanted = exact.one_line(text)
+        numbers = exact.candidates(*self._digests(side), text)
+        return [number for number in numbers if exact.one_line(getattr(self.segment(number), side)) == wanted]
 
-    @cached_property
-    def _sources(self) -> tuple[exact.Digests, exact.Int32]:
-        """Digests of the sources; made here for a part that was sealed without."""
-        if "source_digests" in self:
-            return self["source_digests"], self["source_order"]
-        return exact.index(exact.digest(self.segment(number).source) for number in range(self.sizes["segments"]))
+    def _digests(self, side: Side) -> tuple[exact.Digests, exact.Int32]:
+        """Digests of the texts of a side; made here for a part that was sealed without."""
+        if f"{side}_digests" in self:
+            return self[f"{side}_digests"], self[f"{side}_order"]
+        if side not in self._made_digests:
+            texts = (getattr(self.segment(number), side) for number in range(self.sizes["segments"]))
+            self._made_digests[side] = exact.index(map(exact.digest, texts))
+        return self._made_digests[side]
 
     @cached_property
     def numbers(self) -> dict[str, int]:
@@ -138,7 +143,7 @@ class Datastore:
         self.lessons = Lessons(sealed.sizes["segments"], sealed.sizes["entries"])
         self._journal = Journal(format.journal_of(self.path, sealed))
         self._lesson_part: tuple[int, LessonPart | None] = -1, None
-        self._by_source: tuple[int, dict[str, list[Match]]] = -1, {}
+        self._by_text: tuple[int, dict[tuple[str, str], list[Match]]] = -1, {}
         self._aligner: Aligner | None = None
         self._take_up()
 
@@ -224,23 +229,33 @@ class Datastore:
     def matches(self, source: str) -> list[Match]:
         """The segments with this very source text, the one that counts first: what was taught, the newest first; then
         those whose target stands there most often, of several the last."""
-        taught = self._taught_by_source.get(exact.one_line(source), [])[::-1]
-        known = {number for number, _ in taught} | self.lessons.removed
-        stored = [Match(n, self.part.segment(n)) for n in self.part.with_source(source) if n not in known]
+        taught, stored = self._saying("source", source)
         counts = Counter(match.segment.target for match in stored)
         stored.sort(key=lambda match: (-counts[match.segment.target], -match.number))
-        return taught + stored
+        return taught[::-1] + stored
+
+    def with_target(self, target: str) -> list[Segment]:
+        """The segments with this very target text."""
+        taught, stored = self._saying("target", target)
+        return [match.segment for match in taught + stored]
+
+    def _saying(self, side: Side, text: str) -> tuple[list[Match], list[Match]]:
+        """The segments with this text on a side: those taught, the oldest first, and those of the part."""
+        taught = self._taught_by_text.get((side, exact.one_line(text)), [])
+        gone = {match.number for match in taught} | self.lessons.removed  # a folded lesson has a place in the part
+        return taught, [Match(n, self.part.segment(n)) for n in self.part.saying(side, text) if n not in gone]
 
     @property
-    def _taught_by_source(self) -> dict[str, list[Match]]:
-        """What was taught, by its source, the oldest first."""
-        version, found = self._by_source
+    def _taught_by_text(self) -> dict[tuple[str, str], list[Match]]:
+        """What was taught, by the text of either side, the oldest first."""
+        version, found = self._by_text
         if version != self.lessons.version:
             found, part = defaultdict(list), self.lesson_part
             for number, lesson in part.segment_of.items() if part is not None else ():
-                found[exact.one_line(lesson.segment.source)].append(Match(number, lesson.segment))
-            self._by_source = self.lessons.version, dict(found)
-        return self._by_source[1]
+                for side in SIDES:
+                    found[side, exact.one_line(getattr(lesson.segment, side))].append(Match(number, lesson.segment))
+            self._by_text = self.lessons.version, dict(found)
+        return self._by_text[1]
 
     def recent(self, count: int | None = None) -> list[Segment]:
         """The segments that were taught, the newest first."""

@@ -6,15 +6,17 @@ so the result does not depend on what it is batched with. Scores, ties aside, ar
 be better than the worst of K finished ones (or, with `early_stopping`, as soon as there are K).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from knnmt.decode.cache import Cache
+from knnmt.decode.repetition import EVERY, ends, runs_at_end
 from knnmt.model.tokenizer import SpecialTokens
 from knnmt.model.transformer import Encoded, States, Transformer
 
@@ -73,10 +75,14 @@ def search(
     early_stopping: bool = False,
     n_best: int = 1,
     lookup: Lookup | None = None,
+    longest_runs: Sequence[int] | None = None,
+    between: Callable[[], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """Translate encoded sentences; limits[b] is the most tokens sentence b may get, its end included.
 
     Returns up to n_best hypotheses a sentence, best first. `beams=1` with `early_stopping` is greedy search.
+    longest_runs[b]: sentence b is ended where its best beam repeats itself for as many tokens.
+    `between` is called before each step: it may take its time, and what it raises ends the search.
     """
     device, batch = source.states.device, source.states.size(0)
     results: list[list[Hypothesis]] = [[] for _ in range(batch)]
@@ -96,6 +102,8 @@ def search(
     same = torch.arange(beams, device=device).expand(batch, beams)
 
     for step in range(longest):
+        if between is not None:
+            between()
         states = model.step(tokens, step, source, cache)
         if step < len(special.prefix):
             tokens = torch.full_like(tokens, special.prefix[step])
@@ -131,6 +139,9 @@ def search(
                 done |= closing
         history[0, :, step] = tokens
         history[1, :, step] = parents
+        if longest_runs is not None and (step + 1) % EVERY == 0:
+            looping = _loops(history, step, np.asarray(longest_runs)[here])
+            limit = np.where(looping, np.minimum(limit, step + 2), limit)
 
         left = int(done.sum())
         if left == len(here) or left >= LEAVE_AT * len(here) + 1:
@@ -150,6 +161,15 @@ def search(
                 lookup.keep(rows)
         cache.advance(parents)
     return results
+
+
+def _loops(history: Tensor, step: int, longest: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which sentences repeat themselves for `longest` (B,) tokens. history: (2, B, steps, K); (B,)."""
+    count = min(step + 1, int(longest.max()))
+    if count < longest.min():
+        return np.zeros(len(longest), dtype=np.bool_)
+    found: NDArray[np.bool_] = runs_at_end(ends(history.cpu().numpy(), step, count)) >= longest
+    return found
 
 
 def _top(logits: Tensor, shift: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,9 @@
 """The application: `create_app(translator)` is an ASGI app, `run` serves it until it is told to stop."""
 
+import asyncio
 import contextlib
 import logging
+import math
 import signal
 import socket
 from collections.abc import AsyncIterator
@@ -32,7 +34,7 @@ from knnmt.server.metrics import Metrics
 from knnmt.server.settings import ServerSettings
 from knnmt.server.shell import FAILED, Shell
 from knnmt.server.state import Server, Serving
-from knnmt.server.worker import UnavailableError, Worker, log_failure
+from knnmt.server.worker import GRACE, UnavailableError, Worker, log_failure
 from knnmt.translate import Translator
 
 _log = logging.getLogger(__name__)
@@ -121,9 +123,9 @@ def _add_own(app: FastAPI) -> None:
 
     @app.get("/ready", tags=["Server"], response_model=libretranslate.Health)
     async def ready(server: Serving) -> Any:
-        """Tell whether the server takes requests."""
+        """Tell whether the server takes requests, and gets on with them."""
         if not server.worker.ready:
-            raise UnavailableError("the server does not take requests", 5)
+            raise UnavailableError("the server does not take requests, or is stuck with one", 5)
         return {"status": "ready"}
 
     @app.get("/metrics", tags=["Server"], response_class=Response)
@@ -208,17 +210,26 @@ def listening(settings: ServerSettings) -> socket.socket:
     return taken
 
 
+class _Graceful(uvicorn.Server):
+    """Tells whoever still waits after `GRACE` seconds that the server stops, rather than to hang up on them."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        server: Server = self.config.app.state.server  # type: ignore[union-attr]
+        asyncio.get_running_loop().call_later(GRACE, server.abandon)
+        await super().shutdown(sockets)
+
+
 def run(app: FastAPI, place: socket.socket) -> None:
-    """Serve until SIGTERM or SIGINT: then take nothing more, finish what is in hand, and return."""
+    """Serve until SIGTERM or SIGINT: then take nothing more, finish what can be finished in seconds, and return."""
     config = uvicorn.Config(
         app,
         access_log=False,  # it would log query strings, and addresses
         log_config=None,
         server_header=False,
         timeout_keep_alive=30,
-        timeout_graceful_shutdown=None,  # each request has its own time limit
+        timeout_graceful_shutdown=math.ceil(GRACE) + 1,  # then it hangs up on clients that do not come to an end
     )
     # uvicorn sends itself the signal once more when it is done, for whoever handled it before
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    uvicorn.Server(config).run(sockets=[place])
+    _Graceful(config).run(sockets=[place])

@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from knnmt.corpus import CleanReport, CleanSettings, Languages, Segment, clean, read
 from knnmt.errors import DataError, KnnmtError, UsageError
 from knnmt.server.metrics import Metrics
-from knnmt.server.worker import UnavailableError, Worker, log_failure
+from knnmt.server.worker import STOPPING, UnavailableError, Worker, log_failure
 from knnmt.translate import Translator
 
 _log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class Jobs:
         try:
             self._thread.submit(self._run, job)
         except RuntimeError:
-            raise UnavailableError("the server is about to stop", 5) from None
+            raise UnavailableError(STOPPING, 5) from None
         return job.shown()
 
     def shown(self, name: str) -> JobOut:
@@ -120,9 +120,13 @@ class Jobs:
             raise HTTPException(404, f"there is no job {name!r}")
         return self._jobs[name].shown()
 
+    def abandon(self) -> None:
+        """Begin nothing more."""
+        self._stopping.set()
+
     def stop(self) -> None:
         """End after the chunk in hand: what was added stays, and the file can be imported again."""
-        self._stopping.set()
+        self.abandon()
         self._thread.shutdown(wait=True, cancel_futures=True)
         for job in self._jobs.values():
             shutil.rmtree(job.path.parent, ignore_errors=True)
@@ -136,20 +140,24 @@ class Jobs:
             faults += 1
 
         try:
-            total = sum(1 for _ in read(path, self._languages, bad=fault))
+            total = sum(1 for _ in self._going_on(read(path, self._languages, bad=fault)))
         except (DataError, UsageError) as error:
             raise HTTPException(400, named(str(error), path)) from None
         if not total:
             raise HTTPException(400, f"{path.name}: it holds no segment that can be read ({faults} are broken)")
         return total + faults
 
+    def _going_on(self, segments: Iterator[Segment]) -> Iterator[Segment]:
+        """The segments, until the server stops: a file may be read for minutes, and hold none that is good."""
+        for segment in segments:
+            if self._stopping.is_set():
+                raise UnavailableError(STOPPING, 5)
+            yield segment
+
     def _run(self, job: Job) -> None:
         job.state = "running"
         try:
             for chunk in self._chunks(job):
-                if self._stopping.is_set():
-                    job.state = "stopped"
-                    return
                 self._add(job, chunk)
             job.state = "done"
         except UnavailableError:
@@ -173,7 +181,8 @@ class Jobs:
             job.fault("unreadable", error)
 
         settings = CleanSettings() if job.clean else CleanSettings(check_language=False, max_ratio=None)
-        found = clean(seen(read(job.path, self._languages, bad=fault)), self._languages, settings, report=job.cleaned)
+        segments = self._going_on(read(job.path, self._languages, bad=fault))
+        found = clean(seen(segments), self._languages, settings, report=job.cleaned)
         while chunk := list(itertools.islice(found, CHUNK)):
             yield chunk
 

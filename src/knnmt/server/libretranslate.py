@@ -1,7 +1,10 @@
 """LibreTranslate's interface, as its clients know it. `/suggest` teaches: the next translation knows it."""
 
-from typing import Annotated, Any, Literal
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import anyio.to_thread
 from fastapi import APIRouter, HTTPException, Request
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
@@ -12,7 +15,12 @@ from knnmt.server.lines import Lines
 from knnmt.server.state import Server, Serving, while_connected
 from knnmt.server.worker import How
 
+if TYPE_CHECKING:
+    from knnmt.server.markup import Markup
+    from knnmt.server.words import Link
+
 router = APIRouter(tags=["LibreTranslate"])
+ALIGNED = 2000  # characters of texts and translations that are aligned at a time
 
 ApiKey = Annotated[StrictStr | None, Field(description="API key, where the server needs one")]
 
@@ -144,23 +152,51 @@ async def _translations(server: Server, texts: list[str], kind: str, how: How) -
     if kind == "text":
         cut = Lines(texts)
         return cut.joined(await server.worker.translate(cut.lines, how))
+    return await _translated_html(server, texts, how)
+
+
+async def _translated_html(server: Server, texts: list[str], how: How) -> list[list[str]]:
+    """The translations of each page. Tags are read and placed in a thread of their own: there may be thousands."""
     from knnmt.server.markup import Markup
     from knnmt.server.words import WordAligner
 
-    pages = [Markup(text) for text in texts]
-    found = await server.worker.translate([text for page in pages for text in page.texts], how)
+    pages = await anyio.to_thread.run_sync(lambda: [Markup(text) for text in texts])
+    found = iter(await server.worker.translate([text for page in pages for text in page.texts], how))
+    chosen: list[list[list[str]]] = []  # of each page, the best first, the translations of its texts
+    for page in pages:
+        every = [(best, *best.alternatives) for best in itertools.islice(found, len(page.texts))]
+        ranks = range(min(how.n_best, max(map(len, every), default=1)))
+        chosen.append([[each[min(rank, len(each) - 1)].text for each in every] for rank in ranks])
+    align = WordAligner(server.translator)
+    links: dict[tuple[str, str], list[Link]] = {}
+    pairs = [pair for page, ranked in zip(pages, chosen, strict=True) for some in ranked for pair in _pairs(page, some)]
+    for some in _portions(pairs):  # aligning needs the tokenizer, which is the model's thread's
+        links |= await server.worker.aside(lambda some=some: {pair: align(*pair) for pair in some})  # type: ignore[misc]
 
     def place() -> list[list[str]]:
-        """Aligning needs the tokenizer, which is the model's thread's."""
-        align, rest, answers = WordAligner(server.translator), iter(found), []
-        for page in pages:
-            every = [(best, *best.alternatives) for best in (next(rest) for _ in page.texts)]
-            ranks = range(min(how.n_best, max(map(len, every), default=1)))
-            chosen = [[each[min(rank, len(each) - 1)].text for each in every] for rank in ranks]
-            answers.append([page.translated(some, align) for some in chosen])
-        return answers
+        every = zip(pages, chosen, strict=True)
+        return [[page.translated(some, lambda *pair: links[pair]) for some in ranked] for page, ranked in every]
 
-    return await server.worker.aside(place)
+    return await anyio.to_thread.run_sync(place)
+
+
+def _pairs(page: "Markup", translations: list[str]) -> Iterator[tuple[str, str]]:
+    """The texts that have tags, with their translations."""
+    return itertools.compress(zip(page.texts, translations, strict=True), page.tagged)
+
+
+def _portions(pairs: list[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+    """Some pairs at a time, so that others need not wait for all."""
+    some: list[tuple[str, str]] = []
+    size = 0
+    for pair in dict.fromkeys(pairs):
+        some.append(pair)
+        size += len(pair[0]) + len(pair[1])
+        if size > ALIGNED:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 @router.post("/detect", response_model=list[Detection], openapi_extra=body_schema(DetectFields))

@@ -40,6 +40,11 @@ class Markup:
         """What is to be translated, in order: the sentences of each block, and of what stands between blocks."""
         return [part.text for part in self._parts if isinstance(part, Sentence)]
 
+    @property
+    def tagged(self) -> list[bool]:
+        """Which of the texts have tags inside: only those need to be aligned with their translations."""
+        return [bool(part.root.inside) for part in self._parts if isinstance(part, Sentence)]
+
     def translated(self, translations: Sequence[str], align: Callable[[str, str], Sequence[Link]]) -> str:
         """The HTML with these translations of its texts; `align` links the words of a text with its translation's."""
         pairs = zip(self.texts, translations, strict=True)

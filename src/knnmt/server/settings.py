@@ -17,11 +17,14 @@ class ServerSettings(BaseModel):
     max_alternatives: int = Field(default=8, ge=0, le=63, description="most further translations of a text")
     max_segments: int = Field(default=512, ge=1, description="most texts in a request, each line of a text counted")
     max_characters: int = Field(default=50_000, ge=1, description="most characters in a request")
+    max_tokens: int = Field(
+        default=50_000, ge=1, description="most source tokens in a request, as the model's tokenizer counts them"
+    )
     max_body: int = Field(default=1 << 20, ge=1, description="most bytes of a request")
     max_import: int = Field(default=256 << 20, ge=1, description="most bytes of an imported file")
     time_limit: float = Field(default=30, gt=0, description="seconds after which a request is given up")
     queue: int = Field(default=256, ge=1, description="most requests that wait for the model")
-    batch_tokens: int = Field(default=4096, ge=1, description="source tokens that are translated together")
+    batch_tokens: int = Field(default=4096, ge=1, description="most source tokens that are translated together")
     batch_size: int = Field(default=32, ge=1, description="texts that the model takes at a time, of those together")
     gather: float = Field(default=0.003, ge=0, le=1, description="seconds to wait for one more request to join a batch")
     rate_limit: int = Field(default=0, ge=0, description="requests a minute for each key; 0: no limit")

@@ -62,8 +62,13 @@ class Server:
         self.metrics.taught.inc(len(added.ids))
         return list(added.ids)
 
+    def abandon(self) -> None:
+        """Finish nothing more: who waits is told so, and imports end where they are."""
+        self.jobs.abandon()
+        self.worker.abandon()
+
     def stop(self) -> None:
-        """Finish what is in hand, and end."""
+        """Finish what can be finished in a few seconds, and end."""
         self.jobs.stop()
         self.worker.stop()
 

@@ -2,7 +2,9 @@
 
 from typing import Annotated, Any
 
+import anyio.to_thread
 from fastapi import APIRouter, Depends, HTTPException, Request
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from knnmt.evidence import Neighbour, TokenEvidence
@@ -105,7 +107,8 @@ async def translate(asked: Asked, request: Request, server: Serving) -> Any:
         raise HTTPException(400, f"there is no system {asked.system!r} here: use {', '.join(systems_of(server))}")
     how = How(asked.system, asked.weight, beam, asked.alternatives + 1, asked.evidence)
     found = await while_connected(request, server.worker.translate(texts, how))
-    return {"translations": [_shown(each) for each in found]}
+    # evidence for a long text is megabytes: written elsewhere, so that the event loop stays free
+    return await anyio.to_thread.run_sync(lambda: JSONResponse({"translations": [_shown(each) for each in found]}))
 
 
 @router.get("/systems", response_model=SystemsOut)

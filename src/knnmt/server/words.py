@@ -11,6 +11,9 @@ from knnmt.errors import StoreError
 from knnmt.model.tokenizer import Tokenizer
 from knnmt.translate import Translator
 
+# characters of a text, and of one word: aligning, and counting the letters of pieces, takes the square of these
+LONGEST, LONGEST_WORD = 2000, 200
+
 Link = tuple[int, int]
 """Positions of a source word and of a target word, from 0."""
 
@@ -34,7 +37,8 @@ def diagonal(source: str, target: str) -> list[Link]:
 class WordAligner:
     """Links the words of a text and its translation by the alignment model of a translator's store.
 
-    A translator without a store, and a store whose links were made elsewhere, have no such model: then by place.
+    A translator without a store, and a store whose links were made elsewhere, have no such model: then by place. So are
+    texts that are longer than a sentence can be.
 
     >>> WordAligner(translator)("Das ist ein Haus.", "That is a house.")
     [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4)]
@@ -53,7 +57,7 @@ class WordAligner:
 
     def __call__(self, source: str, target: str) -> list[Link]:
         """The links, sorted, each once."""
-        if self._aligner is None:
+        if self._aligner is None or _endless(source) or _endless(target):
             return diagonal(source, target)
         tokenizer, end = self._model.tokenizer, self._model.special.end
         before, sources, after = _source_pieces(tokenizer, source)
@@ -65,6 +69,10 @@ class WordAligner:
         links = self._aligner.align(Bitext.from_pairs([pair])).segment(0)
         places = ((i - len(before), j) for i, j in links)
         return sorted({(left[i], right[j]) for i, j in places if 0 <= i < len(left) and j < len(right)})
+
+
+def _endless(text: str) -> bool:
+    return len(text) > LONGEST or max(map(len, text.split()), default=0) > LONGEST_WORD
 
 
 def _source_pieces(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[list[int]], list[int]]:

@@ -1,11 +1,20 @@
 """The one thread that owns the model: it takes requests in their order, and translates together what fits together.
 
-While it works, requests gather; the next batch is then as large as it may be. A request that is larger than a batch
-is served in slices, with a turn for the others in between. Nothing that came after a lesson is translated before it.
+While it works, requests gather; the next batch is then as large as it may be. No request makes the others wait for
+long, whatever is in it:
+
+* A text that is too long for the model is cut into pieces. A request that is larger than a batch is served in slices
+  of such pieces, with a turn for the others in between.
+* A batch holds what takes about `SECONDS`, as measured lately. Small requests share none with large ones.
+* A batch that takes longer all the same lets small requests in between two steps of its search (`_let_in`), and ends
+  there if all who wait for it have given up.
+
+Nothing that came after a lesson is translated before it.
 """
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import math
 import threading
@@ -17,11 +26,11 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from knnmt.errors import KnnmtError
+from knnmt.errors import DataError, KnnmtError
 from knnmt.memory import hold_little, trim
 from knnmt.server.metrics import Metrics
 from knnmt.server.settings import ServerSettings
-from knnmt.translate import TranslateSettings, Translation, Translator
+from knnmt.translate import TranslateSettings, Translation, Translator, join
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -29,6 +38,13 @@ T = TypeVar("T")
 TIDY = 10.0  # seconds after which freed memory goes back to the system
 PATIENCE = 5  # times `gather`: how long a batch waits at most, as long as requests keep joining it
 CHARACTERS = 4  # of a token, about
+SECONDS = 1.5  # that a batch should take
+UNMEASURED, LEAST = 512, 128  # tokens of a batch while nobody knows how long they take, and whatever they take
+SMALL = 4  # a request is small if as many of them fit into a batch
+TURN = 0.5  # seconds that a batch has for itself before it lets small requests in, and again after each time
+DEEPEST = 3  # batches that may wait for one another
+GRACE = 4.0  # seconds that a server about to stop has for what is in hand
+STOPPING = "the server is about to stop"
 
 
 @dataclass(frozen=True)
@@ -50,24 +66,34 @@ class UnavailableError(Exception):
         self.retry_after = retry_after
 
 
+class _GivenUpError(Exception):
+    """Nobody waits for a batch any more, or nobody will get it."""
+
+
 @dataclass(eq=False)
 class _Texts:
-    """Texts that a request waits for; those before `begin` are translated."""
+    """Texts that a request waits for. Its units are the texts, or pieces of them; the first of these are translated."""
 
     how: How
     texts: Sequence[str]
     future: "Future[list[Translation]]" = field(default_factory=Future)
-    found: list[Translation] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)  # in tokens, as soon as it is looked at
+    units: list[str] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)  # of the units, in tokens; none before somebody counts
+    pieces: list[int] = field(default_factory=list)  # units of each text
+    found: list[Translation] = field(default_factory=list)  # of the first units
+    tokens: float = 0.0  # of the other units, about
+
+    def __post_init__(self) -> None:
+        self.tokens = sum(map(len, self.texts)) / CHARACTERS
 
     @property
     def begin(self) -> int:
         return len(self.found)
 
-    @property
-    def characters(self) -> int:
-        """Of the texts that are still to be translated."""
-        return sum(map(len, self.texts[self.begin :]))
+    def joined(self) -> list[Translation]:
+        """The translations of the texts."""
+        rest = iter(self.found)
+        return [join(list(itertools.islice(rest, count))) for count in self.pieces]
 
 
 @dataclass(eq=False)
@@ -78,7 +104,23 @@ class _Call:
     future: "Future[Any]" = field(default_factory=Future)
 
 
-_Slice = tuple[_Texts, int]  # up to which of its texts
+@dataclass
+class _Clock:
+    """When a batch began, when it was last by itself, and how long others had the model meanwhile."""
+
+    begun: float = field(default_factory=time.monotonic)
+    resumed: float = field(default_factory=time.monotonic)
+    turn: float = TURN  # to be had before others are let in
+    lent: float = 0.0
+
+    def lend(self, since: float) -> None:
+        """Others had the model since then: the batch may now have it as long."""
+        self.resumed = time.monotonic()
+        self.turn = max(TURN, self.resumed - since)
+        self.lent += self.resumed - since
+
+
+_Slice = tuple[_Texts, int]  # up to which of its units
 
 
 class Worker:
@@ -88,28 +130,46 @@ class Worker:
         self._translator, self._settings, self._metrics = translator, settings, metrics
         self._jobs: deque[_Texts | _Call] = deque()
         self._asides: deque[_Call] = deque()
-        self._characters = 0  # that wait
         self._changed = threading.Condition()
-        self._stopping = False
+        self._stopping = self._abandoned = False
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
         self._pace = 0.0  # seconds a token when batches are large, as measured lately
+        self._depth = 0  # batches that wait for one that they let in
+        self._moved: float | None = None  # when something was last done; None while there is nothing to do
 
     def start(self) -> None:
         """Begin to work."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Take nothing more, finish what is there, and end."""
+    def stop(self, within: float = GRACE) -> None:
+        """Take nothing more, finish what can be finished in so many seconds, and end."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        if self._thread.ident is not None:
-            self._thread.join()
+        if self._thread.ident is None:
+            return
+        self._thread.join(within)
+        if self._thread.is_alive():
+            self.abandon()
+            self._thread.join(GRACE)
+
+    def abandon(self) -> None:
+        """Take nothing more, tell all who wait that they get nothing, and end after the step in hand."""
+        with self._changed:
+            self._stopping = self._abandoned = True
+            waiting = [*self._asides, *self._jobs]
+            self._asides.clear()
+            self._jobs.clear()
+            self._changed.notify_all()
+        for job in waiting:
+            _refuse(job.future)
 
     @property
     def ready(self) -> bool:
-        """Whether it takes requests."""
-        return self._thread.is_alive() and not self._stopping
+        """Whether it takes requests, and gets on with them."""
+        moved = self._moved
+        stuck = moved is not None and time.monotonic() - moved > self._settings.time_limit
+        return self._thread.is_alive() and not self._stopping and not stuck
 
     # ------------------------------------------------------------------------------------- for the event loop
 
@@ -127,6 +187,8 @@ class Worker:
         """Have the thread do something short as soon as it can, before all that waits."""
         job = _Call(function)
         with self._changed:
+            if self._abandoned or not self._thread.is_alive():
+                raise UnavailableError(STOPPING, 5)
             self._asides.append(job)
             self._changed.notify_all()
         return await self._wait(job.future)
@@ -145,20 +207,29 @@ class Worker:
     def _submit(self, job: _Texts | _Call, *, bounded: bool = True) -> "Future[Any]":
         with self._changed:
             if self._stopping:
-                raise UnavailableError("the server is about to stop", 5)
-            wait = self._characters / CHARACTERS * self._pace
+                raise UnavailableError(STOPPING, 5)
+            wait = self._waiting_tokens() * self._pace
             if bounded and (len(self._jobs) >= self._settings.queue or 2 * wait > self._settings.time_limit):
                 retry = min(60, max(1, math.ceil(wait / 2)))  # about half of what waits will be done by then
                 raise UnavailableError("too many requests wait for the model: try again later", retry)
             self._put(job)
         return job.future
 
+    def _waiting_tokens(self) -> float:
+        """What is translated before one that comes now has its turn: of each request no more than a batch."""
+        room = self._room(0)
+        return sum(min(job.tokens, room) for job in self._jobs if isinstance(job, _Texts))
+
     def _put(self, job: _Texts | _Call, *, first: bool = False) -> None:
         """Queue a job; whoever calls this holds the lock."""
         (self._jobs.appendleft if first else self._jobs.append)(job)
-        self._characters += job.characters if isinstance(job, _Texts) else 0
         self._metrics.waiting.set(len(self._jobs))
         self._changed.notify_all()
+
+    def _room(self, depth: int) -> int:
+        """The tokens of a batch that this many others wait for: what takes about `SECONDS`, and ever less."""
+        measured = max(LEAST, int(SECONDS / self._pace)) if self._pace else UNMEASURED
+        return max(1, min(self._settings.batch_tokens, measured) // int(SMALL**depth))
 
     # ------------------------------------------------------------------------------------------- in the thread
 
@@ -177,54 +248,91 @@ class Worker:
     def _next(self) -> _Texts | _Call | None:
         with self._changed:
             while not self._jobs and not self._asides:
+                self._moved = None
                 if self._stopping:
                     return None
                 self._changed.wait()
+            self._moved = time.monotonic()
             return self._asides.popleft() if self._asides else self._taken(0)
 
     def _taken(self, place: int) -> _Texts | _Call:
         job = self._jobs[place]
         del self._jobs[place]
-        self._characters -= job.characters if isinstance(job, _Texts) else 0
         self._metrics.waiting.set(len(self._jobs))
         return job
 
     def _gather(self, first: _Texts) -> list[_Slice]:
         """A batch: `first`, and all that can be translated with it, that waits or comes within moments."""
-        room = self._settings.batch_tokens
+        room, small = self._room(self._depth), self._room(self._depth + 1)
         batch: list[_Slice] = []
+        if not self._opened(first):
+            return batch
+
+        def like(job: _Texts) -> bool:
+            """As it is asked for, and as small, or as large."""
+            whole = not self._depth or job.tokens <= self._room(self._depth)
+            return job.how == first.how and whole and (job.tokens <= small) == (first.tokens <= small)
+
         until = time.monotonic() + PATIENCE * self._settings.gather
         job: _Texts | None = first
         while job is not None:
             room = self._slice(job, batch, room)
-            job = self._like(first.how, until) if room > 0 else None
+            job = self._find(like, until) if room > 0 else None
         return batch
 
-    def _like(self, how: How, until: float) -> _Texts | None:
-        """The next job of the kind. Nothing overtakes a call: that may be a lesson."""
+    def _find(self, wanted: Callable[[_Texts], bool], until: float) -> _Texts | None:
+        """The next such job, now or within moments. Nothing overtakes a call: that may be a lesson."""
+        while (job := self._seen(wanted, until)) is not None:
+            if self._opened(job):
+                if wanted(job):  # now that it is known how large it is
+                    return job
+                with self._changed:
+                    self._put(job, first=True)
+        return None
+
+    def _seen(self, wanted: Callable[[_Texts], bool], until: float) -> _Texts | None:
         with self._changed:
             while True:
                 for place, job in enumerate(self._jobs):
                     if isinstance(job, _Call):
                         return None
-                    if job.how == how:
+                    if wanted(job):
                         self._taken(place)
                         return job
                 patience = min(self._settings.gather, until - time.monotonic())
                 if self._stopping or patience <= 0 or not self._changed.wait(patience):
                     return None
 
-    def _slice(self, job: _Texts, batch: list[_Slice], room: int) -> int:
-        """Take as many of a job's texts as there is room for (one, if the batch is empty); what room is left."""
+    def _opened(self, job: _Texts) -> bool:
+        """Count the tokens of a job, and cut what is too long; whether it is to be translated at all."""
         if job.future.cancelled():
-            return room
+            return False
+        if job.sizes:
+            return True
         try:
-            job.sizes = job.sizes or [len(ids) for ids in self._translator.model.tokenizer.encode_source(job.texts)]
+            self._open(job)
         except Exception as error:
             _fail(job.future, error)
-            return room
+            return False
+        return True
+
+    def _open(self, job: _Texts) -> None:
+        translator, most = self._translator, self._settings.max_tokens
+        sizes = translator.sizes(job.texts)
+        if sum(sizes) > most:
+            raise DataError(f"Invalid request: request ({sum(sizes)}) exceeds text limit ({most}) of tokens")
+        longest = translator.model.max_source
+        cut = [
+            translator.pieces(text) if size > longest else [text] for text, size in zip(job.texts, sizes, strict=True)
+        ]
+        job.pieces, job.units = [len(pieces) for pieces in cut], list(itertools.chain.from_iterable(cut))
+        job.sizes = sizes if len(job.units) == len(sizes) else translator.sizes(job.units)
+        job.tokens = sum(job.sizes)
+
+    def _slice(self, job: _Texts, batch: list[_Slice], room: int) -> int:
+        """Take as many of a job's units as there is room for (one, if the batch is empty); what room is left."""
         end = job.begin
-        while end < len(job.texts) and (job.sizes[end] <= room or (not batch and end == job.begin)):
+        while end < len(job.units) and (job.sizes[end] <= room or (not batch and end == job.begin)):
             room -= job.sizes[end]
             end += 1
         if end == job.begin:
@@ -232,22 +340,29 @@ class Worker:
                 self._put(job, first=True)  # it begins the next batch
             return 0
         batch.append((job, end))
-        return room if end == len(job.texts) else 0
+        return room if end == len(job.units) else 0
 
     def _translate(self, batch: list[_Slice]) -> None:
         if not batch:
             return
-        how, begun = batch[0][0].how, time.perf_counter()
-        texts = [text for job, end in batch for text in job.texts[job.begin : end]]
+        how, clock = batch[0][0].how, _Clock()
+        texts = [text for job, end in batch for text in job.units[job.begin : end]]
         try:
-            self._refresh()
+            if not self._depth:  # a batch that waits goes on with what it began with
+                self._refresh()
             translator = self._translator
             if how.system is not None or how.weight is not None:
                 translator = translator.using(system=how.system, weight=how.weight)
             rounds = math.ceil(len(texts) / self._settings.batch_size)  # of equal size: a small last one would be dear
             size = math.ceil(len(texts) / rounds)
-            settings = TranslateSettings(beam=how.beam, n_best=how.n_best, evidence=how.evidence, batch_size=size)
-            found = translator.translate(texts, settings)
+            settings = TranslateSettings(
+                beam=how.beam, n_best=how.n_best, evidence=how.evidence, batch_size=size, stop_loops=True
+            )
+            found = translator.translate(texts, settings, between=lambda: self._between(batch, clock))
+        except _GivenUpError:
+            for job, _ in batch:
+                _refuse(job.future)
+            return
         except Exception as error:
             if len(batch) == 1:
                 _fail(batch[0][0].future, error)
@@ -256,17 +371,41 @@ class Worker:
                     self._translate([one])
             return
         tokens = sum(sum(job.sizes[job.begin : end]) for job, end in batch)
-        self._measure(len(batch), len(texts), tokens, time.perf_counter() - begun)
+        self._measure(len(batch), len(texts), tokens, time.monotonic() - clock.begun - clock.lent)
         self._hand_out(batch, found)
+
+    def _between(self, batch: list[_Slice], clock: _Clock) -> None:
+        """Between two steps of a batch: end it if it is for nobody, and serve others if it has had its turn."""
+        self._moved = now = time.monotonic()
+        if self._abandoned or all(job.future.cancelled() for job, _ in batch):
+            raise _GivenUpError
+        if self._asides:
+            self._do(self._asides.popleft())
+            clock.lend(now)
+        elif self._jobs and self._depth < DEEPEST and now - clock.resumed >= clock.turn:
+            self._let_in(clock)
+
+    def _let_in(self, clock: _Clock) -> None:
+        """Translate small requests while a batch waits."""
+        since = time.monotonic()
+        self._depth += 1
+        try:
+            room = self._room(self._depth)
+            if (first := self._find(lambda job: job.tokens <= room, since)) is not None:
+                self._translate(self._gather(first))
+                clock.lend(since)
+        finally:
+            self._depth -= 1
 
     def _hand_out(self, batch: list[_Slice], found: list[Translation]) -> None:
         place = 0
         for job, end in batch:
             size = end - job.begin
             job.found += found[place : place + size]
+            job.tokens = sum(job.sizes[end:])
             place += size
-            if end == len(job.texts):
-                _answer(job.future, job.found)
+            if end == len(job.units):
+                _answer(job.future, job.joined())
             elif not job.future.cancelled():
                 with self._changed:
                     self._put(job)  # behind those who came meanwhile
@@ -292,7 +431,7 @@ class Worker:
         metrics.batch_segments.observe(segments)
         metrics.tokens.inc(tokens)
         metrics.busy.inc(seconds)
-        if 2 * tokens >= self._settings.batch_tokens:
+        if 2 * tokens >= self._room(0):
             self._pace += (0.3 if self._pace else 1.0) * (seconds / tokens - self._pace)
 
 
@@ -306,6 +445,12 @@ def _fail(future: "Future[Any]", error: Exception) -> None:
         log_failure(_log, error)
     with contextlib.suppress(InvalidStateError):
         future.set_exception(error)
+
+
+def _refuse(future: "Future[Any]") -> None:
+    """Tell whoever still waits that the server is about to stop."""
+    with contextlib.suppress(InvalidStateError):
+        future.set_exception(UnavailableError(STOPPING, 5))
 
 
 def log_failure(log: logging.Logger, error: BaseException) -> None:
