@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from knnmt import Translator
 from knnmt.corpus.segment import Segment
@@ -39,16 +40,18 @@ def store(sealed: Path, tmp_path: Path) -> Datastore:
     return Datastore.open(shutil.copytree(sealed, tmp_path / "store"))
 
 
-def sentences(count: int, end: str = ".") -> Segment:
+def sentences(count: int) -> Segment:
     """A segment of so many sentences of six words, translated word by word, no two alike."""
     rng = np.random.default_rng(5)
     words = [rng.choice(len(GERMAN), 6, replace=False) for _ in range(count)]
-    texts = (" ".join(" ".join(side[word] for word in some) + end for some in words) for side in (GERMAN, ENGLISH))
-    return Segment(*texts, "a user", "long")
+    source, target = (" ".join(" ".join(side[n] for n in some) + "." for some in words) for side in (GERMAN, ENGLISH))
+    return Segment(source, target, "a user", "long")
 
 
-def ends_of(ids: np.ndarray, model: Model) -> list[int]:
-    return (np.flatnonzero(ids == model.special.end) + 1).tolist()
+def ends_of(ids: NDArray[np.int32], model: Model) -> list[int]:
+    """Where each piece ends."""
+    ends: list[int] = (np.flatnonzero(ids == model.special.end) + 1).tolist()
+    return ends
 
 
 def test_a_long_lesson_is_learnt_found_exported_and_kept(store: Datastore, model: Model) -> None:

@@ -17,7 +17,7 @@ from knnmt.retrieval.lookup import Found
 from knnmt.retrieval.select import Source
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.systems import SYSTEMS
-from knnmt.retrieval.tensors import Tensors
+from knnmt.retrieval.tensors import Taught, Tensors
 
 from ..datastore.examples import parallel_text
 from ..oracle import texts
@@ -88,7 +88,7 @@ def agree(store: Datastore, oracle: Oracle) -> None:
                 how = "fast" if within is not tensors and system == "faster" else system
                 chosen = SYSTEMS[how].lookup(within, SYSTEMS[how].select(within, look, settings), settings)
                 found = chosen.find(torch.from_numpy(states)[None])
-                numbers = None if within is tensors else within.entries  # type: ignore[union-attr]
+                numbers = within.entries if isinstance(within, Taught) else None
                 for place, state in enumerate(states):
                     expected = oracle.found(how, within is not tensors, asked.source_ids, source, state)
                     same(shown(store, found, place, numbers), expected)
@@ -136,13 +136,13 @@ def test_stores_find_what_the_texts_say(model_folder: Callable[[str], Path], tmp
     oracle.compact(store)
     agree(store, oracle)
     # and on from there: one more, a folded lesson replaced, another removed
-    (name,) = store.add([Segment("klein", "small", "")], model).ids
+    (small,) = store.add([Segment("klein", "small", "")], model).ids
     store.add([Segment("die Katze schläft", "the cat sleeps", "")], model)
     oracle.teach(("klein", "small"))
     oracle.hidden.add(("die Katze schläft", "a tree"))
     oracle.teach(("die Katze schläft", "the cat sleeps"))
     agree(store, oracle)
-    store.remove([name, store.recent()[-1].id or ""])
+    store.remove([small, store.recent()[-1].id or ""])
     oracle.remove(("klein", "small"))
     oracle.remove(("der Hund im Garten", "a dog"))
     agree(store, oracle)

@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 
 from knnmt.corpus import Languages, Segment
 from knnmt.corpus.writers import write
+from knnmt.datastore.store import Added
 
 from .conftest import Serve
 from .standin import LONGEST, StandIn
@@ -133,7 +134,7 @@ def test_translation_goes_on_during_an_import(serve: Serve) -> None:
     standin = StandIn()
     add = standin.add
 
-    def slowly(segments: Sequence[Segment], **more: Any) -> list[str]:
+    def slowly(segments: Sequence[Segment], **more: Any) -> Added:
         time.sleep(0.02)
         return add(segments, **more)
 

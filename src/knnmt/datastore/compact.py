@@ -2,9 +2,9 @@
 
 The store is built again from its own segments, beside itself, while others read it, teach it and remove from it. Only
 when the new part is sealed does the store change: under the writers' lock, what happened meanwhile goes into the new
-part's journal, and the new manifest takes the old one's place. Lessons stay lessons: they are in the part, but not in its
-prototypes, and are still searched exactly, as long as nobody removes them. Those that are too long for the model stay in
-the journal alone.
+part's journal, and the new manifest takes the old one's place. Lessons stay lessons: they are in the part, but not in
+its prototypes, and are still searched exactly, as long as nobody removes them. Those that are too long for the model
+stay in the journal alone.
 """
 
 import json

@@ -205,7 +205,7 @@ def _unfinished(whole: mmap.mmap, at: int) -> bool:
     if len(head) < _HEAD.size or not any(head):
         return True
     length, of_length, _ = _HEAD.unpack(head)
-    return _digest(struct.pack("<Q", length), 8) == of_length
+    return of_length == _digest(struct.pack("<Q", length), 8)  # type: ignore[no-any-return]
 
 
 def _free(path: Path) -> Path:

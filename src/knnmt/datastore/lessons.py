@@ -226,7 +226,7 @@ def learn(
                 raise
             bad(fault)
             pieces.append([])
-    pairs = [pair for some in pieces for pair in some]
+    pairs = [pair for own in pieces for pair in own]
     if not pairs:
         return [None] * len(segments)
     links = aligner.align(Bitext.from_pairs((source, [*target, model.special.end]) for source, target in pairs))
@@ -237,13 +237,13 @@ def learn(
         states |= dict(zip(some.rows, zip(source_states, target_keys, strict=True), strict=True))
     lessons: list[Lesson | None] = []
     rows = iter(range(len(pairs)))
-    for segment, some in zip(segments, pieces, strict=True):
+    for segment, own in zip(segments, pieces, strict=True):
         parts = [
             Lesson(
                 segment, np.array(source, np.int32), np.array([*target, model.special.end], np.int32),
                 np.array(links.segment(row), np.int32).reshape(-1, 2), *states[row],
             )
-            for (source, target), row in zip(some, rows, strict=False)
+            for (source, target), row in zip(own, rows, strict=False)
         ]  # fmt: skip
         lessons.append(_joined(parts) if parts else None)
     return lessons
@@ -252,12 +252,15 @@ def learn(
 def _joined(parts: Sequence[Lesson]) -> Lesson:
     """One lesson of the lessons that a segment's pieces make: their arrays, one after the other."""
     sizes = np.array([(0, 0), *((part.source_ids.size, part.target_ids.size) for part in parts)], np.int32)
-    columns = zip(
-        *((part.source_ids, part.target_ids, part.links + first, part.source_states, part.target_keys)
-          for part, first in zip(parts, sizes.cumsum(axis=0, dtype=np.int32), strict=False)),
-        strict=True,
-    )  # fmt: skip
-    return Lesson(parts[0].segment, *(np.concatenate(column) for column in columns))
+    first = sizes.cumsum(axis=0, dtype=np.int32)
+    return Lesson(
+        parts[0].segment,
+        np.concatenate([part.source_ids for part in parts]),
+        np.concatenate([part.target_ids for part in parts]),
+        np.concatenate([part.links + before for part, before in zip(parts, first, strict=False)]),
+        np.concatenate([part.source_states for part in parts]),
+        np.concatenate([part.target_keys for part in parts]),
+    )
 
 
 def _pieces(segment: Segment, source: list[int], target: list[int], model: StateModel, aligner: Aligner) -> list[Pair]:
