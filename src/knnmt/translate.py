@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from knnmt.align.bitext import Bitext
 from knnmt.corpus.segment import Segment
@@ -23,16 +23,15 @@ from knnmt.model.checkpoint import EMBEDDED, Model, load
 from knnmt.model.represent import padded
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.systems import SYSTEMS, Retriever
+from knnmt.settings import Settings
 
 FIRST_WINDOW = 64  # texts of a stream that are translated first, so that something comes out soon
 # where a text that is too long may be cut, best places first
 CUTS = (re.compile(r"(?<=[.!?…:;])\s+"), re.compile(r"(?<=[,)])\s+"), re.compile(r"\s+"))
 
 
-class TranslateSettings(BaseModel):
+class TranslateSettings(Settings):
     """How to search, and what to do with text that the model cannot take whole."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     beam: int = Field(default=5, ge=1, le=64, description="beams; 1 is greedy search")
     n_best: int = Field(default=1, ge=1, description="translations of each text, at most as many as beams")
@@ -276,8 +275,10 @@ def split(text: str, count: Callable[[str], int], limit: int, level: int = 0) ->
     return pieces
 
 
-def _checked(text: str, number: int) -> str:
+def _checked(text: object, number: int) -> str:
     """The text, if it is one: half of a surrogate pair is no character and cannot be encoded."""
+    if not isinstance(text, str):
+        raise UsageError(f"text {number} is {text!r:.60}, of type {type(text).__name__}: texts are strings (str)")
     try:
         text.encode()
     except UnicodeEncodeError as error:
