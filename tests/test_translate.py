@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from knnmt import Translation, Translator
 from knnmt.corpus.split import split
-from knnmt.errors import DataError
+from knnmt.errors import DataError, SettingsError
 from knnmt.translate import TranslateSettings
 
 
@@ -136,5 +135,5 @@ def test_split_prefers_the_ends_of_sentences() -> None:
     ],
 )
 def test_settings_that_make_no_sense(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(SettingsError, match="^TranslateSettings: "):
         TranslateSettings(**wrong)  # type: ignore[arg-type]

@@ -244,7 +244,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_settings_do_not_change_and_refuse_unknown_names() -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(UsageError, match="lamda is no setting: there are system, k"):
         RetrievalSettings(lamda=0.5)  # type: ignore[call-arg]
     with pytest.raises(ValidationError):
         CHOSEN.k = 3

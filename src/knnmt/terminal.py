@@ -2,17 +2,20 @@
 
 import contextlib
 import os
+import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from knnmt.errors import DataError, UsageError
+from knnmt import encoding
+from knnmt.errors import FULL, DataError, UsageError, writing_to
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+STDOUT = "standard output"
 WIDE = 160  # columns, where there is no terminal
 
 
@@ -46,8 +49,9 @@ def writing(path: Path | None, *inputs: Path | None) -> Iterator[IO[str]]:
     """
     if path is None or str(path) == "-":
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
-        yield sys.stdout
-        sys.stdout.flush()
+        with writing_to(Path(STDOUT)):
+            yield sys.stdout
+            sys.stdout.flush()
         return
     require_writable(path, *inputs)
     part = path.with_name(path.name + ".part")
@@ -56,7 +60,7 @@ def writing(path: Path | None, *inputs: Path | None) -> Iterator[IO[str]]:
     except OSError as error:
         raise UsageError(f"cannot write {part}: {error.strerror}") from error
     try:
-        with out:
+        with writing_to(part, f"what was written so far is in {part}"), out:
             yield out
         part.replace(path)
     finally:
@@ -64,21 +68,22 @@ def writing(path: Path | None, *inputs: Path | None) -> Iterator[IO[str]]:
             part.unlink()  # a failure leaves what was written so far, if there is any
 
 
-def lines_of(source: IO[bytes], name: str) -> Iterator[str]:
-    """Lines without their ends; a byte that is no UTF-8 is refused with its line."""
+def lines_of(source: IO[bytes], path: Path | None) -> Iterator[str]:
+    """Lines without their ends, of a file or of standard input; what is no UTF-8 text is refused with its line."""
+    name = "standard input" if path is None or str(path) == "-" else str(path)
+    place = None if name == "standard input" else path
     for number, line in enumerate(source, start=1):
-        try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{name}, line {number}: not UTF-8 ({error.reason}): convert it first, for instance with iconv"
-            ) from error
+        if number == 1 and (mark := encoding.marked(line)) is not None:
+            raise DataError(f"{name}: it is {mark}, by its byte order mark; {encoding.convert(mark, place)}")
+        if (reason := encoding.why_no_text(line)) is not None:
+            raise DataError(f"{name}, line {number}: {reason}; {encoding.refusal(line, place)}")
+        yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
 
 
 def read_lines(path: Path) -> list[str]:
     """All lines of a file."""
     with reading(path) as source:
-        return list(lines_of(source, str(path)))
+        return list(lines_of(source, path))
 
 
 @contextlib.contextmanager
@@ -120,6 +125,18 @@ def stages() -> Iterator[Callable[[str, int, int | None], None] | None]:
                 moved(done)
 
         yield advance if sys.stderr.isatty() else None
+
+
+def told(error: OSError) -> str:
+    """What the system refused, in a line: where, and where a disk is full, which, and how much is free on it."""
+    message = error.strerror or str(error)
+    if error.filename:
+        message += f": {error.filename}"
+    if error.filename and error.errno in FULL and error.filename != STDOUT:
+        path = Path(error.filename).absolute()
+        mount = next(place for place in (path, *path.parents) if place.is_mount())
+        message += f" ({size(shutil.disk_usage(mount).free)} free on the file system at {mount})"
+    return "; ".join([message, *getattr(error, "__notes__", ())])
 
 
 def note(message: str) -> None:

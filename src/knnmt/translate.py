@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from knnmt.align.bitext import Bitext
 from knnmt.corpus.segment import Segment
@@ -26,15 +26,14 @@ from knnmt.model.checkpoint import EMBEDDED, Model, load
 from knnmt.model.represent import padded
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.systems import SYSTEMS, Retriever
+from knnmt.settings import Settings
 
 SHY = 1e-6  # λ of a second try that leaves the store no say, but for what was taught
 FIRST_WINDOW = 64  # texts of a stream that are translated first, so that something comes out soon
 
 
-class TranslateSettings(BaseModel):
+class TranslateSettings(Settings):
     """How to search, and what to do with text that the model cannot take whole."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     beam: int = Field(default=5, ge=1, le=64, description="beams; 1 is greedy search")
     n_best: int = Field(default=1, ge=1, description="translations of each text, at most as many as beams")
@@ -356,8 +355,10 @@ def join(parts: Sequence[Translation]) -> Translation:
     return replace(best, alternatives=tuple(others), evidence=evidence)
 
 
-def _checked(text: str, number: int) -> str:
+def _checked(text: object, number: int) -> str:
     """The text, if it is one: half of a surrogate pair is no character and cannot be encoded."""
+    if not isinstance(text, str):
+        raise UsageError(f"text {number} is {text!r:.60}, of type {type(text).__name__}: texts are strings (str)")
     try:
         text.encode()
     except UnicodeEncodeError as error:

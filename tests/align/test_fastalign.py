@@ -224,7 +224,7 @@ def test_parameters_that_cannot_be_right_are_refused(tmp_path: Path, dictionary:
             Aligner.load(path)
 
     refused("its format is 'other', not 'knnmt-align 1'; train again", format="other")
-    refused("damaged settings: Extra inputs are not permitted", settings='{"beam": 3}')
+    refused("damaged settings: beam is no setting", settings='{"beam": 3}')
     for name, wrong in {
         "rows": arrays["rows"] + 1,
         "log_forward": arrays["log_forward"].astype(np.float64),

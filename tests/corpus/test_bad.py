@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from knnmt import encoding
 from knnmt.corpus import CleanReport, Languages, Reason, Segment, files, read, read_all
 from knnmt.errors import DataError, KnnmtError, UsageError
 
@@ -22,6 +23,7 @@ LONG = b"x" * 2500  # with the limit of `short_lines`
 @pytest.fixture
 def short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(encoding, "DAMAGED", 2.0)  # a handful of lines is too few to judge a file by
 
 
 def write(path: Path, *rows: bytes) -> Path:
@@ -139,7 +141,7 @@ def test_a_line_that_is_too_long_is_never_held_whole(
 ) -> None:
     monkeypatch.setattr(files, "LONGEST_LINE", 1 << 16)
     path = tmp_path / "x.tsv"
-    path.write_bytes(b"a\tb\n" + bytes(20_000_000) + b"\nc\td\n" + bytes(20_000_000) + end)
+    path.write_bytes(b"a\tb\n" + b"x" * 20_000_000 + b"\nc\td\n" + b"x" * 20_000_000 + end)
     tracemalloc.start()
     segments, faults = readable(path)
     _, peak = tracemalloc.get_traced_memory()

@@ -44,7 +44,7 @@ def test_any_text_comes_back_as_far_as_the_format_can_hold_it(
     segments = [Segment(source, target, "", name) for source, target, name in texts]
     if not segments and kind == "tmx":
         return  # a memory without units has no languages to be read
-    lost = {"tmx": "[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]", "tsv": "[\t\n\r]+", "jsonl": "(?!)"}[kind]
+    lost = {"tmx": "[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]", "tsv": "[\0\t\n\r]+", "jsonl": "(?!)"}[kind]
 
     def held(text: str) -> str:
         return re.sub(lost, " " if kind == "tsv" else "", text)

@@ -19,13 +19,14 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from knnmt.align.bitext import Bitext, Int32, Int64, Links, blocks, offsets_of, rises
 from knnmt.align.links import cover, symmetrise
 from knnmt.errors import DataError, UsageError
+from knnmt.settings import Settings, refusal
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -44,10 +45,8 @@ KEPT_CELLS = 1 << 27  # cells whose places in the table are remembered between i
 THREADS = max(2, os.cpu_count() or 1)
 
 
-class AlignSettings(BaseModel):
+class AlignSettings(Settings):
     """How the aligner is trained. The defaults are FastAlign's."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     iterations: int = Field(default=5, ge=2, description="passes over the corpus; the last one is the alignment")
     p0: float = Field(default=0.08, ge=0, lt=1, description="probability that a token translates nothing")
@@ -139,7 +138,7 @@ class Aligner:
                 # Copied: what comes from a file may be read-only, which would be compiled a second time.
                 arrays = {name: np.array(file.get_tensor(name)) for name in _KINDS}
         except ValidationError as error:
-            raise DataError(f"{path}: damaged settings: {error.errors()[0]['msg']}") from error
+            raise DataError(f"{path}: damaged settings: {' '.join(refusal(AlignSettings, error))}") from error
         except SafetensorError as error:
             raise DataError(f"{path}: damaged alignment parameters: {error}") from error
         if not _sound(arrays):

@@ -2,18 +2,17 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from knnmt.errors import UsageError
+from knnmt.settings import Settings
 
 SWEPT = ("k", "c", "batch_size", "beam", "length", "store")
 OF_RETRIEVAL = ("k", "c", "store")  # base MT is the same at every value
 
 
-class BenchSettings(BaseModel):
+class BenchSettings(Settings):
     """What is timed. λ = 0 gives every system base MT's output, and so as many decoding steps; the work is all done."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     systems: tuple[str, ...] = Field(default=(), description="beside base MT; none named: all that the store serves")
     pairs: int = Field(default=10, ge=2, description="rounds in which base MT and each system are timed in turn")
@@ -27,10 +26,8 @@ class BenchSettings(BaseModel):
     yardsticks: bool = Field(default=False, description="also time generate() and CTranslate2")
 
 
-class Sweep(BaseModel):
+class Sweep(Settings):
     """One setting at several values, the others as they are."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     values: tuple[Any, ...]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 import typer
 from typer.core import TyperGroup
 
-from knnmt.errors import KnnmtError, UsageError
+from knnmt import terminal
+from knnmt.errors import KnnmtError, SettingsError, UsageError
 
 if TYPE_CHECKING:
     from knnmt.model.checkpoint import Model
@@ -43,7 +44,7 @@ class Commands(TyperGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the last flush must not fail again
             raise SystemExit(141) from None
         except OSError as error:
-            fail(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""), 1)
+            fail(terminal.told(error), 1)
 
 
 app = typer.Typer(
@@ -105,15 +106,12 @@ def options(
 
 def checked(settings: Callable[..., Settings], **given: Any) -> Settings:
     """Settings of a command from its options; what they refuse is told by the option's name."""
-    from pydantic import ValidationError
-
     try:
         return settings(**given)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = "".join(str(part).replace("_", "-") for part in first["loc"][:1])
-        option = f"{'-' if len(name) == 1 else '--'}{name}: " if name else ""
-        raise UsageError(option + first["msg"].removeprefix("Value error, ")) from error
+    except SettingsError as error:
+        name = error.field.partition(".")[0].replace("_", "-")
+        option = f"{'-' if len(name) == 1 else '--'}{name} " if name else ""
+        raise UsageError(option + error.reason) from error
 
 
 def retrieval_settings(path: Path | None, **given: Any) -> "RetrievalSettings | None":

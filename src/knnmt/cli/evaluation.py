@@ -57,7 +57,8 @@ def evaluate(
     if len(named) < len(systems):
         raise UsageError("the same file is named twice: give each system once")
     found = known(store, references) if store is not None else None
-    scores = score(named, references)
+    with terminal.stages() as progress:
+        scores = score(named, references, progress=progress)
     if found is not None and found.count:
         terminal.note(f"the store has {found} of {len(references):,} references: measured on text that it knows")
     if as_json:

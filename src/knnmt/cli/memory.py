@@ -10,7 +10,7 @@ import typer
 
 from knnmt import terminal
 from knnmt.cli.app import DeviceOption, DtypeOption, JsonOption, ModelOption, app, load_model
-from knnmt.errors import UsageError
+from knnmt.errors import UsageError, writing_to
 
 StoreArgument = Annotated[Path, typer.Argument(help="The store's folder.")]
 TOGETHER = 64  # segments that are learnt, and on disk, at a time
@@ -52,11 +52,13 @@ def add(
         faults.append(str(fault))
 
     if source is not None and target is not None:
-        added = opened.add([Segment(source, target, "", name)], loaded)
+        with writing_to(store):
+            added = opened.add([Segment(source, target, id=name)], loaded)
     else:
         given = iter(terminal.watched(read_all(corpus or [], languages, bad=bad), "learning"))
-        while some := list(itertools.islice(given, TOGETHER)):
-            added += opened.add(some, loaded, bad=bad)
+        with writing_to(store, "the segments before that are learnt"):
+            while some := list(itertools.islice(given, TOGETHER)):
+                added += opened.add(some, loaded, bad=bad)
         if not added.ids:
             raise DataError(f"there was nothing to learn; {faults[0] if faults else 'the files have no segments'}")
     if as_json:
@@ -105,11 +107,14 @@ def compact(
     as_json: JsonOption = False,
 ) -> None:
     """Fold what was taught into a store's arrays and erase what was removed. Others may use the store meanwhile."""
+    from knnmt.datastore.build import RESUME
+    from knnmt.datastore.format import work_folder
     from knnmt.datastore.store import Datastore
 
     opened = Datastore.open(store)
     loaded = load_model(model, opened.manifest.languages, device, dtype, None)
-    with terminal.stages() as progress:
+    work = work_folder(store)
+    with terminal.stages() as progress, writing_to(work, RESUME):
         report = opened.compact(loaded, workers=workers, progress=progress)
     if as_json:
         typer.echo(json.dumps(asdict(report), indent=2))

@@ -85,8 +85,7 @@ def build(
         k_max=k_max or None, index=index, clean=checked(CleanSettings, max_ratio=max_ratio) if clean else None,
         align=AlignSettings(cover=cover), batch_tokens=batch_tokens, memory=memory << 20, seed=seed,
     )  # fmt: skip
-    for path in corpus:  # what is not there is refused before the model is loaded
-        files_of(path, Languages.parse(langs))
+    files_of(corpus, Languages.parse(langs))  # what is not there is refused before the model is loaded
     if alignments is not None:
         require_readable(alignments)
     for name in settings.systems:

@@ -116,7 +116,7 @@ def translate(
         )  # fmt: skip
         typing = input is None and source.isatty()
         total = terminal.count_lines(source)
-        texts: Iterable[str] = terminal.lines_of(source, str(input or "standard input"))
+        texts: Iterable[str] = terminal.lines_of(source, input)
         opened = Datastore.open(store) if store is not None else None
         removed = None
         if leave_out_own and opened is not None:

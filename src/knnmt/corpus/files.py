@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from knnmt import encoding
 from knnmt.errors import DataError, UsageError
 
 # A longer line is no segment but a file without line ends; it must not fill the memory.
@@ -32,6 +33,14 @@ def require_readable(path: Path) -> Path:
         raise UsageError(f"{path} cannot be opened ({error.strerror}); check its permissions") from None
 
 
+def require_text(path: Path) -> Path:
+    """Refuse now a file that cannot be opened, or does not begin as UTF-8 text does."""
+    require_readable(path)
+    with opened(path) as file:
+        encoding.require_utf8(file.read(encoding.SAMPLE), path)
+    return path
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """Open a file for reading bytes, unpacked where its name ends in `.gz`."""
@@ -49,30 +58,27 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 def lines(path: Path) -> Iterator[str | DataError]:
     """Stream the lines of a UTF-8 file, each as its text or as the fault that keeps it from having one.
 
-    Lines are split at line feeds only: U+2028 or a form feed is text.
+    Lines are split at line feeds only: U+2028 or a form feed is text. A file that turns out to be written in another
+    encoding, though it began like UTF-8, is refused at its end.
     """
+    census = encoding.Census()
     with opened(path) as file:
-        number = 0
         while raw := file.readline(LONGEST_LINE + 1):
-            number += 1
             if len(raw) > LONGEST_LINE:
+                census.lines += 1
                 yield DataError(
-                    f"{path}:{number}: the line is longer than {LONGEST_LINE >> 20} MiB; "
+                    f"{path}:{census.lines}: the line is longer than {LONGEST_LINE >> 20} MiB; "
                     f"put each segment on a line of its own"
                 )
                 while raw and not raw.endswith(b"\n"):
                     raw = file.readline(LONGEST_LINE)
                 continue
-            if number == 1:
+            if census.lines == 0:
                 raw = raw.removeprefix(_BOM)
-            yield _decoded(raw.removesuffix(b"\n").removesuffix(b"\r"), path, number)
-
-
-def _decoded(raw: bytes, path: Path, number: int) -> str | DataError:
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return DataError(
-            f"{path}:{number}: byte {error.start + 1} of the line is not UTF-8; "
-            f"convert the file to UTF-8 (iconv -f ENCODING -t UTF-8)"
-        )
+            raw = raw.removesuffix(b"\n").removesuffix(b"\r")
+            reason = census.take(raw)
+            if reason is None:
+                yield raw.decode("utf-8")
+            else:
+                yield DataError(f"{path}:{census.lines}: {reason}; {encoding.refusal(raw, path)}")
+    census.require_utf8(path)

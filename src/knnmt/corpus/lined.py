@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 
-from knnmt.corpus.files import lines, require_readable, without_gz
+from knnmt.corpus.files import lines
 from knnmt.corpus.segment import Found, Segment
 from knnmt.errors import DataError, UsageError
 from knnmt.languages import Languages, closeness
@@ -119,55 +119,3 @@ def _choose_keys(texts: dict[str, object], languages: Languages, place: str, *, 
             )
         best.append(key)
     return best[0], best[1]
-
-
-def find_pair(path: Path, languages: Languages) -> tuple[Path, Path]:
-    """Find both files of a plain pair from either of them or from their common prefix."""
-    source: Path | None
-    target: Path | None
-    named = without_gz(path)
-    if path.is_file() and closeness(languages.source, named.suffix[1:]):
-        source, target = path, _beside(named.with_suffix(""), languages.target)
-    elif path.is_file() and closeness(languages.target, named.suffix[1:]):
-        source, target = _beside(named.with_suffix(""), languages.source), path
-    else:
-        source, target = _beside(path, languages.source), _beside(path, languages.target)
-    if source is not None and target is not None:
-        return require_readable(source), require_readable(target)
-    raise UsageError(_why_no_pair(path, languages, source or target))
-
-
-def _beside(prefix: Path, asked: str) -> Path | None:
-    """Find `prefix.<asked>` or its like (`prefix.de-DE.gz`); two that would do equally are refused."""
-    try:
-        neighbours = sorted(prefix.parent.iterdir())
-    except OSError:
-        return None
-    ranked: dict[int, list[Path]] = {}
-    for path in neighbours:
-        name = without_gz(path).name
-        if name.startswith(prefix.name + "."):
-            ranked.setdefault(closeness(asked, name[len(prefix.name) + 1 :]), []).append(path)
-    best = ranked.get(2) or ranked.get(1) or []
-    if len({without_gz(path) for path in best}) > 1:
-        raise UsageError(
-            f"{', '.join(map(str, best))} would all do for {asked!r}; "
-            f"ask for one region, such as {without_gz(best[0]).suffix[1:]}"
-        )
-    return best[0] if best else None
-
-
-def _why_no_pair(path: Path, languages: Languages, partner: Path | None) -> str:
-    prefix = f"PREFIX.{languages.source} and PREFIX.{languages.target}"
-    if partner is not None:
-        missing = languages.source if closeness(languages.target, without_gz(partner).suffix[1:]) else languages.target
-        stem = without_gz(partner).with_suffix("")
-        return f"{partner} has no partner {stem}.{missing}; put both sides beside each other as {prefix}"
-    if path.is_file():
-        return (
-            f"{path}: the suffix {without_gz(path).suffix!r} is neither a known format "
-            f"(.tmx, .po, .mo, .tsv, .jsonl, each also with .gz) nor a language of {languages}"
-        )
-    if path.is_dir():
-        return f"{path} is a folder; name a file in it, or the common prefix of {prefix}"
-    return f"{path}: no such file, nor {path}.{languages.source} and {path}.{languages.target}; check the path"

@@ -1,18 +1,21 @@
 """One door for all formats: the suffix chooses the reader, and what cannot be opened is refused at once."""
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
 from knnmt.corpus.catalog import read_catalog
-from knnmt.corpus.files import require_readable, without_gz
-from knnmt.corpus.lined import find_pair, read_jsonl, read_plain, read_tsv
+from knnmt.corpus.files import require_readable, require_text
+from knnmt.corpus.identify import identified
+from knnmt.corpus.lined import read_jsonl, read_plain, read_tsv
+from knnmt.corpus.naming import Corpus, corpora_of, corpus_of
 from knnmt.corpus.segment import Found, Segment
 from knnmt.corpus.tmx import read_tmx
 from knnmt.errors import DataError
 from knnmt.languages import Languages
 
-_ONE_FILE = (".tsv", ".jsonl", ".tmx", ".po", ".mo")
+_log = logging.getLogger(__name__)
 
 
 def read(
@@ -24,12 +27,12 @@ def read(
 ) -> Iterator[Segment]:
     """Stream the segments of a TMX, PO, MO, TSV or JSONL file or of a pair of plain files, gzipped or not.
 
-    A plain pair `X.de` and `X.en` is named by either file or by `X`. A missing file, a missing partner or
-    an unknown suffix is refused here, before the first segment; broken content where it is met. With `bad`,
-    a segment that is broken on its own is handed to it as its fault, and the next one is read; what is wrong
-    with a whole file is raised all the same. A catalog is sound or broken as a whole.
+    A plain pair `X.de` and `X.en` is named by either file or by `X`. A missing file, a missing partner, an unknown
+    suffix or another encoding than UTF-8 is refused here, before the first segment; broken content where it is met.
+    With `bad`, a segment that is broken on its own is handed to it as its fault, and the next one is read; what is
+    wrong with a whole file is raised all the same. A catalog is sound or broken as a whole.
     """
-    return _sound(_found(Path(path), languages, msgid_language), bad)
+    return _read(_checked(corpus_of(Path(path), languages)), languages, msgid_language, bad)
 
 
 def read_all(
@@ -38,27 +41,46 @@ def read_all(
     *,
     msgid_language: str = "en",
     bad: Callable[[DataError], None] | None = None,
+    identify: bool = True,
 ) -> Iterator[Segment]:
-    """Stream several corpora one after the other; all of them are looked for before the first is read."""
-    streams = [read(path, languages, msgid_language=msgid_language, bad=bad) for path in paths]
-    return chain.from_iterable(streams)
+    """Stream several corpora one after the other; all of them are looked for before the first is read.
+
+    Two files that are the two sides of one pair are one corpus, and what is named twice is read once: see `naming.py`.
+    With `identify`, a corpus whose sides are swapped is refused, and one in another language is told by a warning.
+    """
+    corpora, notes = corpora_of(map(Path, paths), languages)
+    for note in notes:
+        _log.warning("%s", note)
+    streams = [(corpus, _read(_checked(corpus), languages, msgid_language, bad)) for corpus in corpora]
+    return chain.from_iterable(
+        identified(stream, str(corpus), languages) if identify else stream for corpus, stream in streams
+    )
 
 
-def files_of(path: Path | str, languages: Languages) -> list[Path]:
-    """Give the files that `read` would open, one or both of a plain pair; what it refuses is refused here too."""
-    path = Path(path)
-    if _format(path) in _ONE_FILE:
-        return [require_readable(path)]
-    return list(find_pair(path, languages))
+def files_of(paths: Path | str | Iterable[Path | str], languages: Languages) -> list[Path]:
+    """Give the files that `read`, or `read_all` of several paths, would open; what it refuses is refused here too."""
+    if isinstance(paths, Path | str):
+        return list(_checked(corpus_of(Path(paths), languages)).files)
+    corpora, _ = corpora_of(map(Path, paths), languages)
+    return [file for corpus in corpora for file in _checked(corpus).files]
 
 
-def _format(path: Path) -> str:
-    return without_gz(path).suffix.lower()
+def _checked(corpus: Corpus) -> Corpus:
+    """The corpus, if all of its files can be opened, and those that have a text a line are UTF-8."""
+    for file in corpus.files:
+        require_readable(file) if corpus.format in (".tmx", ".po", ".mo") else require_text(file)
+    return corpus
 
 
-def _found(path: Path, languages: Languages, msgid_language: str) -> Iterator[Found]:
-    files = files_of(path, languages)
-    match _format(path):
+def _read(
+    corpus: Corpus, languages: Languages, msgid_language: str, bad: Callable[[DataError], None] | None
+) -> Iterator[Segment]:
+    return _sound(_found(corpus, languages, msgid_language), bad)
+
+
+def _found(corpus: Corpus, languages: Languages, msgid_language: str) -> Iterator[Found]:
+    path = corpus.files[0]
+    match corpus.format:
         case ".tsv":
             return read_tsv(path)
         case ".jsonl":
@@ -68,7 +90,7 @@ def _found(path: Path, languages: Languages, msgid_language: str) -> Iterator[Fo
         case ".po" | ".mo":
             return read_catalog(path, languages, msgid_language)
         case _:
-            return read_plain(*files)
+            return read_plain(path, corpus.files[1])
 
 
 def _sound(stream: Iterator[Found], bad: Callable[[DataError], None] | None) -> Iterator[Segment]:

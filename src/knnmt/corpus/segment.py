@@ -9,7 +9,7 @@ from knnmt.errors import DataError
 class Segment:
     """One pair of texts that translate each other, and where it was read.
 
-    `origin` is `file:line`, or `file#unit` in a format without meaningful lines. `date` stands as the
+    `origin` is `file:line`, or `file#unit` in a format without meaningful lines; "" for one that was read nowhere. `date` stands as the
     file gives it. The texts are as in the file too: cleaning changes them, reading does not.
     """
 

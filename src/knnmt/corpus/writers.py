@@ -1,7 +1,7 @@
 """Segments out: TMX, TSV and JSONL, streamed, such that the readers give back the same texts.
 
 Where a format has no way to write a character, that character becomes a space or goes, and nothing else changes:
-TSV has no tabs and line ends inside a text, and XML no control characters.
+TSV has no tabs, line ends and NULs inside a text, and XML no control characters.
 """
 
 import json
@@ -18,7 +18,7 @@ Kind = Literal["tmx", "tsv", "jsonl"]
 
 # What XML 1.0 cannot hold, not even escaped.
 _NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-_BREAKS = re.compile("[\t\n\r]+")
+_BREAKS = re.compile("[\0\t\n\r]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # A store calls its seventeenth segment «#16» where that has no id of its own: a place, which means nothing elsewhere.
 _PLACE = re.compile(r"#\d+")

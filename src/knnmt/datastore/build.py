@@ -26,7 +26,7 @@ from knnmt.corpus import Languages, files_of, read_all
 from knnmt.corpus.files import require_readable
 from knnmt.datastore import arrays, format, prototypes, similar, stages
 from knnmt.datastore.settings import BuildSettings
-from knnmt.errors import StoreError, UsageError
+from knnmt.errors import KnnmtError, StoreError, UsageError, writing_to
 from knnmt.memory import hold_little, trim
 from knnmt.model.represent import StateModel
 from knnmt.retrieval.settings import gate_file
@@ -41,6 +41,7 @@ ALWAYS = (
     "target_ids", "target_offsets",
 )  # fmt: skip
 GIVEN = ("given_links", "given_offsets")  # kept for a compaction, where there are any
+RESUME = "what is done so far is kept there, and the same command goes on from it"  # after a full disk
 FREQUENT = 20  # types that the manifest names
 PUBLISHING = (
     "part-",
@@ -91,14 +92,20 @@ def build(
                 remove(work)
         manifest = format.read_manifest(out)
         return BuildReport({}, manifest.kept, manifest.dropped, manifest.size, 0)
-    with locked(work):
+    identify = settings.clean is not None and settings.clean.check_language
+    with locked(work), writing_to(work, RESUME):
         begin(work, plan)
         job = stages.Job(
-            lambda bad: read_all(list(corpus), languages, bad=bad),
+            lambda bad: read_all(corpus, languages, bad=bad, identify=identify),
             None if alignments is None else partial(read_pharaoh, alignments), model, languages, settings,
             work / "part", work / "scratch", workers or cores(), progress,
         )  # fmt: skip
-        report, manifest = run_stages(job, plan, work)
+        try:
+            report, manifest = run_stages(job, plan, work)
+        except KnnmtError:
+            if not (work / "read.done").exists():  # the corpus is refused: there is nothing to go on with
+                remove(work)
+            raise
         for tuned in (out / format.TUNED, gate_file(out / format.TUNED)):  # of a store that this one replaces
             tuned.unlink(missing_ok=True)
         format.publish(work / "part", manifest, out)
@@ -159,7 +166,7 @@ def _plan(
     corpus: Sequence[Path], model: StateModel, languages: Languages, settings: BuildSettings, alignments: Path | None
 ) -> str:
     """A digest of all that the result depends on."""
-    files = [path for one in corpus for path in files_of(one, languages)]
+    files = files_of(corpus, languages)
     files += [require_readable(alignments)] if alignments is not None else []
     precision = str(model.transformer.dtype)
     content = {

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from knnmt.align.bitext import rises
 from knnmt.datastore import arrays
-from knnmt.errors import StoreError
+from knnmt.errors import StoreError, writing_to
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -224,10 +224,13 @@ def stamp(folder: Path) -> tuple[int, int, int]:
 
 
 def _no_store(folder: Path) -> str:
-    if not folder.exists():
-        return f"there is no datastore at {folder}: make one with `knnmt build`"
-    unfinished = " (a build of it was begun: give the same command again to finish it)"
-    return f"{folder} is no datastore: it has no {MANIFEST}" + (unfinished if work_folder(folder).exists() else "")
+    work = work_folder(folder)
+    if work.exists():
+        begun = f"a build of it was interrupted, and what it has done is in {work}"
+        return f"there is no datastore at {folder} yet: {begun}; give the same command again to finish it"
+    if folder.exists():
+        return f"{folder} is no datastore: it has no {MANIFEST}"
+    return f"there is no datastore at {folder}: make one with `knnmt build`"
 
 
 def journal_of(store: Path, part: SealedPart) -> Path:
@@ -364,7 +367,7 @@ def _sound(folder: Path, part: SealedPart) -> bool:
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that it is there as a whole, on disk, or not at all."""
     temporary = path.with_name(f".{path.name}.part")
-    with temporary.open("wb") as file:
+    with writing_to(path), temporary.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

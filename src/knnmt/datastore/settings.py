@@ -2,17 +2,16 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from knnmt.align import AlignSettings
 from knnmt.corpus import CleanSettings
 from knnmt.datastore.format import Metric
+from knnmt.settings import Settings
 
 
-class BuildSettings(BaseModel):
+class BuildSettings(Settings):
     """What a store is made of: another value makes another store."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     systems: tuple[str, ...] = Field(default=(), description="the systems that the store must serve; none named: all")
     key: Literal["ffn_input", "output"] = Field(default="ffn_input", description="which decoder state is the key")

@@ -109,8 +109,10 @@ def read_corpus(job: Job) -> CleanReport:
             targets.append(len(target) + 1)
             if len(numbers) % TOGETHER == 0:
                 advance(TOGETHER)
+    if not numbers and not report.seen:
+        raise DataError("there is nothing to store: the corpus has no segments")
     if not numbers:
-        raise DataError(f"there is nothing to store: {report}")
+        raise DataError(f"there is nothing to store: {report}; look into the corpus, or build without cleaning")
     arrays.write(job.part / "text_offsets.npy", offsets_of(np.array(texts)))
     for side, found in digests.items():
         in_order, order = exact.index(found)

@@ -12,6 +12,7 @@ from knnmt.languages import Languages
 from knnmt.model.checkpoint import EMBEDDED
 from knnmt.retrieval.settings import Adapt
 from knnmt.retrieval.systems import SYSTEMS
+from knnmt.settings import refusal
 
 BASE = "base"
 NAME = r"^[a-z0-9][a-z0-9._-]*$"  # what may name a file
@@ -72,8 +73,7 @@ class Domain(_Table):
         try:
             BuildSettings.model_validate(given)
         except ValidationError as error:
-            first = error.errors()[0]
-            raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+            raise ValueError(" ".join(refusal(BuildSettings, error))) from None
         return given
 
     @property
@@ -129,9 +129,8 @@ class Config(_Table):
         try:
             return cls.model_validate(content)
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"])
-            raise UsageError(f"{path}: {place or 'it'}: {first['msg'].removeprefix('Value error, ')}") from None
+            field, reason = refusal(cls, error)
+            raise UsageError(f"{path}: {field or 'it'}: {reason}") from None
 
     @field_validator("languages")
     @classmethod

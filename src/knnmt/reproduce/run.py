@@ -165,7 +165,7 @@ def _build(job: _Job) -> tuple[Built, Datastore]:
     model, place, path = job.model, job.folder / "store", job.folder / "build.json"
     train, links = _files(job.config, job.domain, job.data)
     settings = job.config.building(job.domain)
-    files = [file for one in train for file in files_of(one, Languages.parse(job.config.languages))]
+    files = files_of(train, Languages.parse(job.config.languages))
     digest = _digest(
         model.fingerprint, model.tokenizer.fingerprint, model.device.type, str(model.transformer.dtype),
         job.config.languages, settings.model_dump(mode="json"),
@@ -300,9 +300,9 @@ def _files_of_array(part: Part, array: str) -> list[str]:
 
 def _files(config: Config, domain: Domain, data: Path) -> tuple[list[Path], Path | None]:
     """The corpora of train and its links; all files of a domain must be there."""
-    for name in (*domain.train, domain.dev, domain.test):
+    for names in (domain.train, (domain.dev,), (domain.test,)):
         try:
-            files_of(data / name, Languages.parse(config.languages))
+            files_of([data / name for name in names], Languages.parse(config.languages))
         except UsageError as error:
             raise UsageError(f"{domain.name}: {error}") from None
     links = require_readable(data / domain.alignments) if domain.alignments is not None else None

@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, ConfigDict, Field, ValidationError
 
 from knnmt.errors import DataError, UsageError
 from knnmt.retrieval.gate import Gate
+from knnmt.settings import Settings, refusal
 
 WEIGHT = 0.9  # λ where none is given
 # one cluster's entries, in the order of their distance to its centre, deserve less trust than the nearest of all
@@ -26,10 +27,10 @@ def gate_file(path: Path) -> Path:
     return path.with_name(f"{path.stem}.gate.safetensors")
 
 
-class RetrievalSettings(BaseModel):
+class RetrievalSettings(Settings):
     """How a store is searched, and how much what is found counts. Distances are in the store's metric."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
     system: str = Field(default="auto", description="which of the systems; auto: the best that the store has")
     k: int | None = Field(
@@ -77,7 +78,7 @@ class RetrievalSettings(BaseModel):
         except FileNotFoundError:
             raise UsageError(f"{path}: no such file of settings; `knnmt tune` writes one") from None
         except ValidationError as error:
-            raise DataError(f"{path}: {error.errors()[0]['msg']}; write it with `knnmt tune`") from None
+            raise DataError(f"{path}: {' '.join(refusal(cls, error))}; write it with `knnmt tune`") from None
         except (ValueError, KeyError, TypeError):
             raise DataError(f"{path}: it is no JSON with settings of retrieval; write it with `knnmt tune`") from None
         if found.adapt != "learned":

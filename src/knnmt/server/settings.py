@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from knnmt.settings import Settings
 
 
-class ServerSettings(BaseModel):
+class ServerSettings(Settings):
     """Limits are there so that one client cannot take the server from the others."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     host: str = Field(default="127.0.0.1", description="address to listen on; 0.0.0.0 is the whole network")
     port: int = Field(default=5000, ge=0, le=65535, description="port; 0 takes any that is free")

@@ -1,0 +1,114 @@
+"""Which language a text is in, by py3langid: of a segment, to clean by, and of a whole corpus, to find its sides swapped.
+
+A text is identified among all the languages that py3langid knows, 140 of them. It is sure of sentences and unsure of
+short strings, names and formulas, so only sure judgements count.
+"""
+
+import logging
+from collections.abc import Iterator
+from itertools import chain, islice
+
+from knnmt.corpus.segment import Segment
+from knnmt.errors import UsageError
+from knnmt.languages import Languages
+
+_log = logging.getLogger(__name__)
+
+LOOKED_AT = 1000  # segments of a corpus, the first
+CHARACTERS = 20_000  # of a side of them, at most: more tell nothing new
+LETTERS = 200  # of both sides, at least: a corpus with fewer is not judged as a whole
+SWAPPED = 0.99  # how sure it must be, among the two languages, that a side is the other one
+OTHER = 0.02  # what is left for the language asked for, where a text is in another one
+# py3langid's codes where they differ from the usual ones
+_CODES = {"nb": "no", "iw": "he", "in": "id", "fil": "tl"}
+# languages that it takes for one another
+_ALIKE = (
+    {"no", "nn", "da"}, {"hr", "bs", "sr", "sl"}, {"id", "ms", "jv", "ace"}, {"cs", "sk"}, {"nl", "af", "fy"},
+    {"de", "lb"}, {"en", "pcm"}, {"es", "gl", "ca", "an", "ext"}, {"pt", "gl"}, {"it", "vec", "lij"},
+    {"fr", "oc", "wa"}, {"zh", "wuu", "yue"}, {"ar", "arz", "ary"}, {"he", "hbo"}, {"el", "grc"}, {"lv", "ltg"},
+    {"tl", "bcl"}, {"tr", "az", "crh", "tk"}, {"ru", "be", "uk"}, {"bg", "mk"}, {"uz", "uzs"}, {"ku", "sdh"},
+)  # fmt: skip
+
+
+class Identifier:
+    """What a text is, for a pair of languages that can be told apart; `of` makes one."""
+
+    def __init__(self, source: str, target: str) -> None:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+        self.source, self.target = source, target
+        self._all = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+        self._alike = {code: {code}.union(*(some for some in _ALIKE if code in some)) for code in (source, target)}
+
+    @classmethod
+    def of(cls, languages: Languages) -> "Identifier | None":
+        """The identifier of a pair, or None, with a warning, where the two cannot be told apart."""
+        source, target = (_code(tag) for tag in (languages.source, languages.target))
+        if source == target:
+            _log.warning("no language check for %s: py3langid does not tell regions apart", languages)
+            return None
+        found = cls(source, target)
+        if not {source, target} <= set(found._all.labels):
+            _log.warning("no language check for %s: py3langid does not know both languages", languages)
+            return None
+        return found
+
+    def shares(self, text: str) -> dict[str, float]:
+        """How likely a text is each language, by py3langid's codes, the likeliest first."""
+        return dict(self._all.rank(text))
+
+    def is_other(self, shares: dict[str, float], code: str) -> float:
+        """How sure it is that a text is not in this language, but in the other one of the two."""
+        other = self.target if code == self.source else self.source
+        return shares[other] / (shares[other] + shares[code] or 1.0)
+
+    def is_foreign(self, shares: dict[str, float], code: str) -> float:
+        """How sure it is that a text is neither in this language nor in one that it takes for it."""
+        return 1.0 - sum(shares.get(alike, 0.0) for alike in self._alike[code])
+
+
+def identified(segments: Iterator[Segment], name: str, languages: Languages) -> Iterator[Segment]:
+    """Stream a corpus after a look at its beginning: swapped sides are refused, a wrong language is told."""
+    first = list(islice(segments, LOOKED_AT))
+    sides = tuple(_joined(texts) for texts in ([s.source for s in first], [s.target for s in first]))
+    if min(map(_letters, sides)) >= LETTERS and (identifier := Identifier.of(languages)) is not None:
+        _judge(identifier, *sides, name=name, languages=languages)
+    yield from chain(first, segments)
+
+
+def _judge(identifier: Identifier, source: str, target: str, *, name: str, languages: Languages) -> None:
+    of_source, of_target = identifier.shares(source), identifier.shares(target)
+    swapped = min(identifier.is_other(of_source, identifier.source), identifier.is_other(of_target, identifier.target))
+    foreign = [identifier.is_foreign(of_source, identifier.source), identifier.is_foreign(of_target, identifier.target)]
+    if swapped >= SWAPPED and min(foreign) >= 1 - OTHER:
+        reverse = f"{languages.target}-{languages.source}"
+        raise UsageError(
+            f"{name}: the sides are swapped, {languages.source} was asked for as source and this source side is "
+            f"{languages.target}, the target side {languages.source}; swap them, or ask for {reverse}"
+        )
+    for side, shares, sure, asked in (
+        ("source", of_source, foreign[0], languages.source),
+        ("target", of_target, foreign[1], languages.target),
+    ):
+        if sure >= 1 - OTHER:
+            _log.warning("%s: the %s side is probably %s, not %s", name, side, next(iter(shares)), asked)
+
+
+def _joined(texts: list[str]) -> str:
+    """Texts as one, up to a length."""
+    pieces, room = [], CHARACTERS
+    for text in texts:
+        if room <= 0:
+            break
+        pieces.append(text[:room])
+        room -= len(text) + 1
+    return " ".join(pieces)
+
+
+def _letters(text: str) -> int:
+    return sum(map(str.isalpha, text))
+
+
+def _code(tag: str) -> str:
+    code = tag.partition("-")[0]
+    return _CODES.get(code, code)

@@ -1,0 +1,42 @@
+"""What a caller gives wrong is told in a line that names it, never by a dump."""
+
+from collections.abc import Callable
+
+import pytest
+
+from knnmt.corpus import CleanSettings, Segment
+from knnmt.datastore.settings import BuildSettings
+from knnmt.errors import SettingsError, UsageError
+from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.translate import TranslateSettings, _checked
+
+
+@pytest.mark.parametrize(
+    ("make", "field", "told"),
+    [
+        (lambda: RetrievalSettings(k=0), "k", "RetrievalSettings: k should be greater than or equal to 1, not 0"),
+        (lambda: TranslateSettings(beam=0), "beam", "TranslateSettings: beam should be greater than or equal to 1"),
+        (lambda: TranslateSettings(n_best=9), "", "TranslateSettings: 9 translations of a text need as many beams"),
+        (lambda: BuildSettings(**{"sed": 1}), "sed", "sed is no setting: there are"),
+        (lambda: BuildSettings(**{"clean": {"max_ratio": 0}}), "clean.max_ratio", "clean.max_ratio should be greater"),
+        (lambda: BuildSettings(**{"clean": {"ratio": 0}}), "clean.ratio", "clean.ratio is no setting: there are norm"),
+        (lambda: CleanSettings(max_tokens=0), "max_tokens", "CleanSettings: max_tokens should be"),
+    ],
+)
+def test_wrong_settings_are_told_by_their_name(make: Callable[[], object], field: str, told: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        make()
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert isinstance(caught.value, SettingsError)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("text", [None, 3, b"x"])
+def test_what_is_no_text_is_told_by_its_number(text: object) -> None:
+    with pytest.raises(UsageError, match=f"^text 2 is .*, of type {type(text).__name__}: texts are strings"):
+        _checked(text, 2)
+
+
+def test_a_segment_need_not_say_where_it_comes_from() -> None:
+    assert Segment("a", "b").origin == ""
