@@ -4,7 +4,6 @@ import itertools
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
@@ -14,6 +13,8 @@ import transformers
 from knnmt import TranslateSettings, Translator
 from knnmt.evaluate import bleu
 from knnmt.model.checkpoint import embedded_path
+
+from .cli.process import INTERRUPTIBLE
 
 # everyday sentences and their translations, written for this test
 PAIRS = [
@@ -121,9 +122,8 @@ def test_the_batch_does_not_matter(translator: Translator) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_control_c_ends_it_with_one_line() -> None:
-    program = "from knnmt.cli import main; import sys; sys.argv = ['knnmt', 'translate']; main()"
     running = subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        [*INTERRUPTIBLE, "translate"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     assert running.stdin is not None
     running.stdin.write(b"Guten Morgen, wie geht es Ihnen?\n" * 3_000)
