@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 
-from knnmt.datastore.format import sync
 from knnmt.errors import StoreError
+from knnmt.host import sync
 
 MAGIC = b"knnmt journal 1\n"
 _HEAD = struct.Struct("<Q8s16s")

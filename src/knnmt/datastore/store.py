@@ -5,9 +5,7 @@ opened, and again by `refresh`. Whoever writes holds the store's lock for as lon
 """
 
 import contextlib
-import fcntl
 import logging
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from knnmt import host
 from knnmt.corpus.segment import Segment
 from knnmt.datastore import format
 from knnmt.datastore.journal import Journal
@@ -307,16 +306,9 @@ class Datastore:
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         """Be the only writer, and know all that others wrote before."""
-        deadline = time.monotonic() + LOCK_SECONDS
-        with (self.path / format.LOCK).open("w") as lock:
-            while True:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except OSError:
-                    if time.monotonic() > deadline:
-                        raise StoreError(f"another process is writing to {self.path}: try again later") from None
-                    time.sleep(0.01)
+        with host.lock(self.path / format.LOCK, LOCK_SECONDS) as held:
+            if held is None:
+                raise StoreError(f"another process is writing to {self.path}: try again later")
             self.refresh()
             yield
 
