@@ -4,8 +4,6 @@ import itertools
 import os
 import signal
 import subprocess
-import sys
-import time
 
 import pytest
 import torch
@@ -14,6 +12,8 @@ import transformers
 from knnmt import TranslateSettings, Translator
 from knnmt.evaluate import bleu
 from knnmt.model.checkpoint import embedded_path
+
+from .cli.process import INTERRUPTIBLE
 
 # everyday sentences and their translations, written for this test
 PAIRS = [
@@ -121,14 +121,14 @@ def test_the_batch_does_not_matter(translator: Translator) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_control_c_ends_it_with_one_line() -> None:
-    program = "from knnmt.cli import main; import sys; sys.argv = ['knnmt', 'translate']; main()"
     running = subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        [*INTERRUPTIBLE, "translate"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert running.stdin is not None
-    running.stdin.write(b"Guten Morgen, wie geht es Ihnen?\n" * 3_000)
+    assert running.stdout is not None
+    running.stdin.write(b"Guten Morgen, wie geht es Ihnen?\n" * 1_500)  # as many as a pipe holds
     running.stdin.flush()
-    time.sleep(1)
+    assert running.stdout.readline() == b"Good morning, how are you?\n"  # the rest is being translated
     running.send_signal(signal.SIGINT)
     _, stderr = running.communicate(timeout=60)
     assert running.returncode == 130

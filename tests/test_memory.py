@@ -3,12 +3,13 @@
 import pytest
 import torch
 
-from knnmt.memory import STATM, peak
+from knnmt.host import resident
+from knnmt.memory import peak
 
 CPU = torch.device("cpu")
 MIB = 1 << 20
 
-pytestmark = pytest.mark.skipif(not STATM.exists(), reason="this kernel does not say what a process holds")
+pytestmark = pytest.mark.skipif(resident() is None, reason="this kernel does not say what a process holds")
 
 
 def test_peak_is_of_what_is_held_at_once() -> None:

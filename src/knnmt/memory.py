@@ -1,19 +1,16 @@
 """Peak memory: what the process holds beyond what it held before, by the kernel's own count, or the device's."""
 
 import contextlib
-import ctypes
 import gc
-import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Event, Thread
 
 import torch
 
-STATM = Path("/proc/self/statm")  # pages: all, resident, resident from files, …
+from knnmt.host import resident, return_freed, return_large_blocks
+
 INTERVAL = 0.002  # seconds between looks
-M_MMAP_THRESHOLD = -3  # of glibc's malloc.h
 LARGE = 8 << 20  # bytes: smaller blocks are asked for too often to get them from the system each time
 
 
@@ -56,15 +53,6 @@ def peak(device: torch.device) -> Iterator[Memory]:
             found.device = torch.cuda.max_memory_allocated(device) - held
 
 
-def resident() -> tuple[int, int] | None:
-    """Bytes in memory: the process's own, and of files; None where the kernel does not say."""
-    try:
-        _, every, files, *_ = map(int, STATM.read_bytes().split())
-    except (OSError, ValueError):
-        return None
-    return (every - files) * mmap.PAGESIZE, files * mmap.PAGESIZE
-
-
 def give_back() -> None:
     """Return what was freed, so that the next look does not count it as used nor the next peak get it for nothing."""
     gc.collect()
@@ -74,13 +62,11 @@ def give_back() -> None:
 def hold_little() -> None:
     """From now on, return large blocks to the system when they are freed: glibc would keep ever larger ones, in holes
     that nothing fits into."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE)
+    return_large_blocks(LARGE)
 
 
 def trim() -> None:
     """Return to the system what the allocators keep of freed memory."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)  # of glibc
+    return_freed()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

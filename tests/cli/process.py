@@ -12,6 +12,9 @@ import tempfile
 from pathlib import Path
 
 COMMAND = (sys.executable, "-c", "from knnmt.cli import main; main()")
+# a script's background jobs ignore Ctrl-C, and so do the processes they start: here one is to be interrupted
+LISTENING = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+INTERRUPTIBLE = (*COMMAND[:2], LISTENING + COMMAND[2])
 FORKING = """
 import json, os, sys, traceback
 import torch

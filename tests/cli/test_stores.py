@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from ..datastore.examples import parallel_text
-from .process import COMMAND, fine, knnmt, refused
+from .process import COMMAND, INTERRUPTIBLE, fine, knnmt, refused
 
 LANGS = ("-l", "de-en")
 SMALL = ("--no-clean", "--cluster-size", "16")
@@ -93,7 +93,7 @@ def test_a_damaged_store_is_told_in_a_line(store: Path, tmp_path: Path) -> None:
 def test_an_interrupted_build_says_so_and_is_finished_by_the_same_command(tiny: Path, tmp_path: Path) -> None:
     corpus = parallel_text(tmp_path / "x.tsv", 4000)
     arguments = ["build", str(corpus), *LANGS, "-m", str(tiny), "-o", str(tmp_path / "store"), *SMALL]
-    process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen([*INTERRUPTIBLE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     work = tmp_path / "store.building"
     until = time.monotonic() + 60
     while not (work / "align.done").exists() and time.monotonic() < until:

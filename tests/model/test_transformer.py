@@ -1,5 +1,8 @@
 """Our encoder-decoder computes what Hugging Face's computes, for every family."""
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -102,3 +105,19 @@ def test_a_packed_matrix_gives_the_same(activation: str) -> None:
         layer.pack()
         torch.testing.assert_close(layer(rows), expected, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(layer(rows[0, :1]), expected[0, :1], atol=1e-5, rtol=1e-5)
+
+
+def test_a_processor_that_cannot_pack_bfloat16_computes_with_it_all_the_same() -> None:
+    program = """
+import torch
+from knnmt.model.transformer import Linear
+layer = Linear(24, 40, "relu")
+torch.nn.init.normal_(layer.weight), torch.nn.init.normal_(layer.bias)
+rows = torch.randn(7, 24)
+with torch.inference_mode():
+    expected = layer(rows)
+    layer.to(torch.bfloat16).pack()
+    torch.testing.assert_close(layer(rows.bfloat16()).float(), expected, atol=0.2, rtol=0.02)
+"""
+    old = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}  # what torch takes this processor for
+    subprocess.run([sys.executable, "-c", program], env={**os.environ, **old}, check=True, timeout=120)

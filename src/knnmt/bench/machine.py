@@ -1,13 +1,12 @@
 """Where a benchmark ran: a figure without its machine says little."""
 
-import os
 import platform
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from knnmt import host
 from knnmt.errors import UsageError
 
 PACKAGES = ("knnmt", "torch", "transformers", "numpy", "faiss-cpu", "ctranslate2")
@@ -27,11 +26,11 @@ def machine(device: torch.device) -> dict[str, Any]:
     """The processor, the device, the threads, and how busy it all is."""
     described: dict[str, Any] = {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "processor": host.processor(),
+        "cores": host.cores(),
         "threads": torch.get_num_threads(),
-        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "load": os.getloadavg()[0],
+        "memory": host.installed_memory(),
+        "load": host.load(),
         "device": str(device),
     }
     if device.type == "cuda":
@@ -48,13 +47,3 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def _processor() -> str:
-    """Its name, where the kernel tells."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()

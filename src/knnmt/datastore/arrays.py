@@ -1,6 +1,5 @@
 """Arrays as `.npy` files: written whole, row by row, or in place, and mapped into memory to be read."""
 
-import os
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -9,6 +8,8 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from knnmt import host
 
 Rows = NDArray[Any]
 
@@ -52,7 +53,7 @@ def create(path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         file.flush()
         size = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
         if size:
-            os.posix_fallocate(file.fileno(), len(head), size)
+            host.reserve(file, len(head), size)
     return mapped(path, dtype, shape, "r+")
 
 

@@ -7,10 +7,8 @@ computes with one thread.
 """
 
 import contextlib
-import fcntl
 import json
 import logging
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from knnmt import __version__
+from knnmt import __version__, host
 from knnmt.align import read_pharaoh
 from knnmt.corpus import Languages, files_of, read_all
 from knnmt.corpus.files import require_readable
@@ -98,7 +96,7 @@ def build(
         job = stages.Job(
             lambda bad: read_all(corpus, languages, bad=bad, identify=identify),
             None if alignments is None else partial(read_pharaoh, alignments), model, languages, settings,
-            work / "part", work / "scratch", workers or cores(), progress,
+            work / "part", work / "scratch", workers or host.cores(), progress,
         )  # fmt: skip
         try:
             report, manifest = run_stages(job, plan, work)
@@ -123,7 +121,7 @@ def run_stages(job: stages.Job, plan: str, work: Path) -> tuple[BuildReport, for
             stage()
             made = {*job.part.iterdir(), *job.scratch.iterdir()}
             for path in made - synced:  # a machine that crashes after this has the arrays, not just the word for it
-                format.sync(path)
+                host.sync(path)
             synced |= made
             format.write_whole(work / f"{name}.done", b"")
             report.seconds[name] = time.perf_counter() - began
@@ -132,11 +130,6 @@ def run_stages(job: stages.Job, plan: str, work: Path) -> tuple[BuildReport, for
     report.kept, report.dropped, report.size = manifest.kept, manifest.dropped, manifest.size
     report.left_out = json.loads((work / "sizes").read_bytes())["left_out"]
     return report, manifest
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def _stages(job: stages.Job, plan: str, work: Path) -> dict[str, Callable[[], None]]:
@@ -204,18 +197,21 @@ def _already_there(out: Path, plan: str, replace: bool) -> bool:
 
 @contextlib.contextmanager
 def locked(work: Path) -> Iterator[None]:
-    """Have a work folder for one build alone."""
+    """Have a work folder for one build alone; it goes when nothing is left in it."""
     work.mkdir(exist_ok=True)
     if not (work / "lock").exists() and any(work.iterdir()):
         raise UsageError(f"{work} is in the way, a folder that no build has made: move it, or build elsewhere")
-    with (work / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UsageError(f"another build is at work in {work}: wait for it, or stop it") from None
-        if not os.fstat(lock.fileno()).st_nlink:
+    with host.lock(work / "lock") as lock:
+        if lock is None:
+            raise UsageError(f"another build is at work in {work}: wait for it, or stop it")
+        if lock.gone:
             raise UsageError(f"another build has just ended in {work}: give the command again")
         yield
+        if removed := [path.name for path in work.iterdir()] == ["lock"]:
+            lock.remove()
+    if removed:
+        with contextlib.suppress(OSError):  # the next build may have begun in it
+            work.rmdir()
 
 
 def begin(work: Path, plan: str) -> None:
@@ -226,13 +222,13 @@ def begin(work: Path, plan: str) -> None:
         return
     if found is not None:
         _log.warning("%s was left by a build with other texts, model or settings: starting again", work)
-    _clear(work)
+    remove(work)
     (work / "part").mkdir()
     (work / "scratch").mkdir()
     format.write_whole(begun, plan.encode())
 
 
-def _clear(work: Path) -> None:
+def remove(work: Path) -> None:
     """Remove all but the lock, the plan first: without it, nothing that is left is taken up again."""
     (work / "plan").unlink(missing_ok=True)
     for path in work.iterdir():
@@ -246,14 +242,6 @@ def _left_over(work: Path) -> bool:
     """Whether this is what a removal that was cut off has left."""
     names = {path.name for path in work.iterdir()} if work.is_dir() else {"plan"}
     return "plan" not in names and ("lock" in names or not names)
-
-
-def remove(work: Path) -> None:
-    """Remove a locked work folder, the lock last."""
-    _clear(work)
-    (work / "lock").unlink()
-    with contextlib.suppress(OSError):  # the next build may have begun in it
-        work.rmdir()
 
 
 # ------------------------------------------------------------------------------------------------------------- seal

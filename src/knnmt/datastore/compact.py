@@ -19,12 +19,13 @@ from knnmt.align import Bitext, Links
 from knnmt.align.bitext import offsets_of
 from knnmt.corpus import Languages, Segment
 from knnmt.datastore import format, stages
-from knnmt.datastore.build import BuildReport, begin, cores, locked, remove, run_stages
+from knnmt.datastore.build import BuildReport, begin, locked, remove, run_stages
 from knnmt.datastore.journal import Journal
 from knnmt.datastore.lessons import Lesson, Lessons, Record, to_bytes
 from knnmt.datastore.pieces import fits
 from knnmt.datastore.settings import BuildSettings
 from knnmt.errors import StoreError
+from knnmt.host import cores
 from knnmt.model.represent import StateModel
 
 if TYPE_CHECKING:

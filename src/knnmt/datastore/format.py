@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from knnmt import host
 from knnmt.align.bitext import rises
 from knnmt.datastore import arrays
 from knnmt.errors import StoreError, writing_to
@@ -328,9 +329,9 @@ def seal(folder: Path, sizes: Mapping[str, int]) -> SealedPart:
     """Describe the files of a finished part, and name it after their content."""
     files = {}
     for path in sorted(folder.iterdir()):
-        sync(path)
+        host.sync(path)
         files[path.name] = File(size=path.stat().st_size, checksum=checksum(path))
-    sync(folder)
+    host.sync(folder)
     content = json.dumps({name: file.checksum for name, file in files.items()}).encode()
     return SealedPart(name=f"part-{digest(content)[:16]}", sizes=dict(sorted(sizes.items())), files=files)
 
@@ -344,14 +345,14 @@ def publish(part: Path, manifest: Manifest, store: Path) -> None:
         if place.exists() and not _sound(place, sealed):
             shutil.rmtree(place)
         if not place.exists():
-            part.rename(place)
-    sync(store)
+            host.replace(part, place)
+    host.sync(store)
     write_whole(store / MANIFEST, manifest_bytes(manifest))
-    sync(store.parent)
+    host.sync(store.parent)
     named = {name for part in manifest.parts for name in (part.name, journal_of(store, part).name)}
     for old in (*store.glob("part-*"), *store.glob("journal-*")):
         if old.name not in named and not old.name.endswith(DAMAGED):
-            shutil.rmtree(old) if old.is_dir() else old.unlink()
+            host.discard(old)  # what has to stay, since a reader has it open, goes when the next one is published
 
 
 def _sound(folder: Path, part: SealedPart) -> bool:
@@ -371,14 +372,5 @@ def write_whole(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    temporary.replace(path)
-    sync(path.parent)
-
-
-def sync(path: Path) -> None:
-    """Wait until a file or a folder is on disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    host.replace(temporary, path)
+    host.sync(path.parent)

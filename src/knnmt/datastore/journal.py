@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
-from knnmt.datastore.format import DAMAGED, sync, write_whole
+from knnmt.datastore.format import DAMAGED, write_whole
 from knnmt.errors import StoreError
+from knnmt.host import sync
 
 MAGIC = b"knnmt journal 1\n"
 _HEAD = struct.Struct("<Q8s16s")

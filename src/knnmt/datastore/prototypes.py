@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from knnmt import host
 from knnmt.align.bitext import Int64, blocks, offsets_of
 from knnmt.datastore import arrays, cluster, quantize
 from knnmt.datastore.stages import Job
@@ -50,7 +51,7 @@ def make_prototypes(job: Job) -> None:
         norms, steps = quantize.in_bytes(states, whole)
         arrays.write(job.part / f"proto_{side}_norms.npy", norms)
         arrays.write(job.part / f"proto_{side}_steps.npy", steps)
-        (job.scratch / f"proto_{side}.npy").unlink()
+        host.discard(job.scratch / f"proto_{side}.npy")
 
 
 def _distinct_links(

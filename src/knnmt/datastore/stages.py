@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from knnmt import host
 from knnmt.align import Bitext, Links, cover, train
 from knnmt.align.bitext import Int64, offsets_of
 from knnmt.corpus import CleanReport, Languages, Reason, Segment, clean, unfit
@@ -234,7 +235,7 @@ def represent_tokens(job: Job) -> None:
     if not journal.exists():
         for file, shape in zip(files, shapes, strict=True):
             arrays.create(file, "float16", shape)
-            format.sync(file)
+            host.sync(file)
         journal.touch()
     keys, states = (arrays.mapped(file, "float16", shape, "r+") for file, shape in zip(files, shapes, strict=True))
     done = {int(line) for line in journal.read_text().split("\n")[:-1] if line.isdigit()}

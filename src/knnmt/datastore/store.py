@@ -5,9 +5,7 @@ opened, and again by `refresh`. Whoever writes holds the store's lock for as lon
 """
 
 import contextlib
-import fcntl
 import logging
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from knnmt import host
 from knnmt.corpus.segment import Segment
 from knnmt.datastore import exact, format
 from knnmt.datastore.journal import Journal, Repaired, repair
@@ -460,18 +459,11 @@ class Datastore:
 
 
 @contextlib.contextmanager
-def _alone(store: Path) -> Iterator[None]:
-    """Hold the lock of whoever writes to a store."""
-    deadline = time.monotonic() + LOCK_SECONDS
-    with (store / format.LOCK).open("w") as lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise StoreError(f"another process is writing to {store}: try again later") from None
-                time.sleep(0.01)
+def _alone(path: Path) -> Iterator[None]:
+    """Be the only one who writes to a store."""
+    with host.lock(path / format.LOCK, LOCK_SECONDS) as held:
+        if held is None:
+            raise StoreError(f"another process is writing to {path}: try again later")
         yield
 
 

@@ -105,9 +105,8 @@ class Linear(nn.Module):
         self.packed: Tensor | None = None
 
     def pack(self) -> None:
-        """Replace the weight by oneDNN's layout of it, where torch was built with oneDNN."""
-        known = self.weight.dtype in (torch.float32, torch.bfloat16)
-        if known and torch.backends.mkldnn.is_available() and self.packed is None:
+        """Replace the weight by oneDNN's layout of it, where torch and the processor have one for its precision."""
+        if self.packed is None and packable(self.weight.dtype):
             self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), None)
             self.weight = nn.Parameter(self.weight.new_empty(0), requires_grad=False)
 
@@ -118,6 +117,15 @@ class Linear(nn.Module):
             return function(F.linear(x, self.weight, self.bias))
         found: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, fused, [], "none")
         return found
+
+
+def packable(dtype: torch.dtype) -> bool:
+    """Whether oneDNN lays matrices of a precision out here: bfloat16 needs AVX-512 or AVX-NE-CONVERT, or its like."""
+    if not torch.backends.mkldnn.is_available():
+        return False
+    if dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return dtype == torch.float32
 
 
 class Attention(nn.Module):

@@ -3,11 +3,11 @@
 import contextlib
 import logging
 import multiprocessing
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from knnmt import host
 from knnmt.errors import DataError
 from knnmt.reproduce.results import Metric
 
@@ -35,7 +35,7 @@ def compare(
         if len(hypotheses) != len(references):
             raise DataError(f"{name} has {len(hypotheses)} lines and the references have {len(references)}")
     kinds = {"BLEU": BLEU, "chrF2": CHRF, "TER": TER}
-    counts = _counts(kinds, systems, references, jobs or len(os.sched_getaffinity(0)), progress)
+    counts = _counts(kinds, systems, references, jobs or host.cores(), progress)
     found: dict[str, dict[str, Metric]] = {name: {} for name in systems}
     for baseline in baselines:
         metrics = {}
@@ -81,7 +81,8 @@ def _counts(
     counts: dict[str, dict[str, list[Any]]] = {metric: {name: [] for name in systems} for metric in kinds}
     with contextlib.ExitStack() as stack:
         counted: Iterator[tuple[str, str, list[Any]]] = map(_count, tasks)
-        if jobs > 1:  # children that only count: whatever threads or devices this process uses, they never touch
+        # children that only count: whatever threads or devices this process uses, they never touch
+        if jobs > 1 and host.forks():
             pool = stack.enter_context(multiprocessing.get_context("fork").Pool(min(jobs, len(tasks))))
             counted = pool.imap(_count, tasks)
         for metric, name, some in counted:

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
-from knnmt import __version__
+from knnmt import __version__, host
 from knnmt.errors import DataError, KnnmtError, StoreError, UsageError
 from knnmt.languages import Languages
 from knnmt.server import libretranslate, memory, translation
@@ -199,7 +199,7 @@ def listening(settings: ServerSettings) -> socket.socket:
     """The place to listen at, taken."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     taken = socket.socket(family, socket.SOCK_STREAM)
-    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    host.reuse_address(taken)
     try:
         taken.bind((settings.host, settings.port))
     except (OSError, UnicodeError) as error:
