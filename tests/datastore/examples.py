@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from knnmt.datastore import arrays, format, quantize
+from knnmt.datastore import arrays, exact, format, quantize
 from knnmt.datastore.store import Datastore
 
 from ..oracle.datastore import Store
@@ -29,6 +29,9 @@ def written(
         "coarse_ranges": np.zeros((0, 2), np.int64),
         "coarse_source": np.zeros((0, store["target_keys"].shape[1]), np.float16),
     }
+    for side in ("source", "target"):
+        found = exact.index(exact.digest(f"{side} {number}") for number in range(segments))
+        text[f"{side}_digests"], text[f"{side}_order"] = found
     content = text | store
     width = store["target_keys"].shape[1]
     subspaces = quantize.subspaces(width)

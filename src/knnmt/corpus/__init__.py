@@ -7,7 +7,7 @@ segment.py the data · readers.py the door · lined.py, tmx.py, catalog.py the f
 clean.py, punctuation.py, stats.py what is done with segments.
 """
 
-from knnmt.corpus.clean import CleanReport, CleanSettings, Reason, clean, count_words, unfit
+from knnmt.corpus.clean import CleanReport, CleanSettings, Reason, clean, cleaned, count_words, unfit
 from knnmt.corpus.punctuation import normalize_punctuation
 from knnmt.corpus.readers import files_of, read, read_all
 from knnmt.corpus.segment import Segment
@@ -22,6 +22,7 @@ __all__ = [
     "Segment",
     "Statistics",
     "clean",
+    "cleaned",
     "count_words",
     "files_of",
     "normalize_punctuation",

@@ -52,6 +52,12 @@ class CleanSettings(Settings):
         default=0.98, gt=0.5, le=1, description="how sure the identifier must be that a side is in none of the two"
     )
 
+    @property
+    def only_normalizing(self) -> "CleanSettings":
+        """The same without any filter: for what was cleaned before."""
+        off = {"drop_empty": False, "drop_duplicates": False, "check_language": False}
+        return self.model_copy(update={**off, "max_tokens": None, "max_ratio": None})
+
 
 class Reason(StrEnum):
     """Why a segment was dropped."""
@@ -106,24 +112,28 @@ def clean(
 
     `length` counts a text's tokens: give a model's tokenizer to hold the limits in its own tokens.
     """
+    return (normalized for _, normalized in cleaned(segments, languages, settings, length, report))
+
+
+def cleaned(
+    segments: Iterable[Segment],
+    languages: Languages,
+    settings: CleanSettings | None = None,
+    length: Callable[[str], int] = count_words,
+    report: CleanReport | None = None,
+) -> Iterator[tuple[Segment, Segment]]:
+    """`clean`, where each segment comes as it was and normalised: a memory gives back what it was given."""
     settings = settings or CleanSettings()
     report = report if report is not None else CleanReport()
-    return _clean(segments, settings, _checks(languages, settings, length), report)
-
-
-def _clean(
-    segments: Iterable[Segment], settings: CleanSettings, checks: list[_Check], report: CleanReport
-) -> Iterator[Segment]:
+    checks = _checks(languages, settings, length)
     for segment in segments:
-        if settings.normalize_punctuation:
-            segment = _normalized(segment)
-        for check in checks:
-            if reason := check(segment):
-                report.dropped[reason] += 1
-                break
+        normalized = _normalized(segment) if settings.normalize_punctuation else segment
+        reason = next(filter(None, (check(normalized) for check in checks)), None)
+        if reason is not None:
+            report.dropped[reason] += 1
         else:
             report.kept += 1
-            yield segment
+            yield segment, normalized
 
 
 def _normalized(segment: Segment) -> Segment:

@@ -54,8 +54,9 @@ def compact(
         yield from map(part.segment, kept)
         yield from (lesson.segment for lesson in lessons)
 
-    # the texts went through cleaning when they came in
-    settings = BuildSettings.model_validate(store.manifest.settings).model_copy(update={"clean": None})
+    settings = BuildSettings.model_validate(store.manifest.settings)
+    if settings.clean is not None:  # the texts went through all filters when they came in
+        settings = settings.model_copy(update={"clean": settings.clean.only_normalizing})
     folded = {lesson.folded for lesson in every}
     taught = [now for now, number in enumerate(kept) if number in folded]
     taught += range(len(kept), len(kept) + len(lessons))

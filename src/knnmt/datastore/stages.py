@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from knnmt import host
 from knnmt.align import Bitext, Links, cover, train
 from knnmt.align.bitext import Int64, offsets_of
-from knnmt.corpus import CleanReport, Languages, Reason, Segment, clean, unfit
+from knnmt.corpus import CleanReport, Languages, Reason, Segment, cleaned, unfit
 from knnmt.datastore import arrays, cluster, exact, format, quantize
 from knnmt.datastore.pieces import fits
 from knnmt.datastore.settings import BuildSettings
@@ -126,21 +126,25 @@ def read_corpus(job: Job) -> CleanReport:
 
 
 def _tokenized(job: Job, report: CleanReport) -> Iterator[tuple[int, Segment, list[int], list[int]]]:
-    """The segments that go into the store, with their numbers in the corpus and the tokens of both sides."""
+    """The segments that go into the store, with their numbers in the corpus and the tokens of both sides.
+
+    The texts are as they were read; the tokens are of normalised texts, where cleaning is to normalise them.
+    """
 
     def unreadable(fault: DataError) -> None:
         report.dropped[Reason.UNREADABLE] += 1
 
     model, settings = job.model, job.settings.clean
     segments = job.read(unreadable if settings is not None else None)
+    pairs: Iterator[tuple[Segment, Segment]] = ((segment, segment) for segment in segments)
     if settings is not None:  # lengths are judged below, in the model's own tokens
         others = settings.model_copy(update={"max_tokens": None, "max_ratio": None})
-        segments = clean(segments, job.languages, others, report=report)
-    numbered = enumerate(segments)
+        pairs = cleaned(segments, job.languages, others, report=report)
+    numbered = enumerate(pairs)
     while some := list(islice(numbered, TOGETHER)):
-        sources = model.tokenizer.encode_source([segment.source for _, segment in some])
-        targets = model.tokenizer.encode_target([segment.target for _, segment in some])
-        for (number, segment), source, target in zip(some, sources, targets, strict=True):
+        sources = model.tokenizer.encode_source([seen.source for _, (_, seen) in some])
+        targets = model.tokenizer.encode_target([seen.target for _, (_, seen) in some])
+        for (number, (segment, _)), source, target in zip(some, sources, targets, strict=True):
             report.kept += settings is None
             fault = unfit(len(source), len(target), settings) if settings is not None else None
             if fault is None and not fits(model, source, target):
