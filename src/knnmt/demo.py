@@ -91,7 +91,7 @@ def compare(model: Model, catalogs: Catalogs, progress: Progress | None = None) 
         store = _build(model, catalogs.memory, Path(folder), progress)
         built = time.perf_counter()
         dev = catalogs.memory[:DEV]
-        own = overlaps(store, [segment.source for segment in dev]).entries(store)
+        own = overlaps(store, [segment.source for segment in dev]).segments
         settings: dict[str, RetrievalSettings] = {}
         for system in SYSTEMS:
 
@@ -99,7 +99,7 @@ def compare(model: Model, catalogs: Catalogs, progress: Progress | None = None) 
                 watch(f"tune {system}, {stage}", done, total)
 
             trials = tune(
-                model, store, dev, system, adapt=("constant", "distance"), decoded=DECODED, removed=own,
+                model, store, dev, system, adapt=("constant", "distance"), decoded=DECODED, left_out=own,
                 progress=tuning,
             )  # fmt: skip
             settings[system] = trials[0].settings

@@ -10,7 +10,7 @@ from knnmt.datastore.settings import BuildSettings
 from knnmt.errors import UsageError
 from knnmt.languages import Languages
 from knnmt.model.checkpoint import EMBEDDED
-from knnmt.retrieval.settings import Adapt
+from knnmt.retrieval.settings import Adapt, RetrievalSettings
 from knnmt.retrieval.systems import SYSTEMS
 
 BASE = "base"
@@ -28,6 +28,9 @@ class Run(_Table):
     system: str
     adapt: tuple[Adapt, ...] | None = Field(
         default=None, min_length=1, description="the kinds of λ that are tried; default: those of [tune]"
+    )
+    retrieval: RetrievalSettings = Field(
+        default=RetrievalSettings(), description="settings that are not searched for, such as index and nprobe"
     )
 
     @model_validator(mode="before")
@@ -159,6 +162,8 @@ class Config(_Table):
                     f"the store of {domain.name} is built without what {lacking.system} needs: name it in "
                     f"build.systems too"
                 )
+            if not self.building(domain).index and (run := next((r for r in self.runs(domain) if r.retrieval.index), None)):
+                raise ValueError(f"the store of {domain.name} is built without an index, which {run.name} needs: build.index")
         return self
 
     def building(self, domain: Domain) -> BuildSettings:
