@@ -1,5 +1,5 @@
-"""What is left out of a store is heard by nobody, taught or not, before and after compaction; and what was taught counts
-as known."""
+"""What is left out of a store is heard by nobody, taught or not, before and after compaction; and what was taught
+counts as known."""
 
 import shutil
 from collections.abc import Callable, Iterator

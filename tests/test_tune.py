@@ -166,7 +166,9 @@ def test_what_is_left_out_is_not_used(model: Model, store: Datastore, dev: list[
     left_out = range(6)
     trials = tune(model, store, own, system, decoded=2, translate=GREEDY, left_out=left_out)
     for trial in trials:
-        assert trial.likelihood == pytest.approx(mean_log_p(model, store, own, trial.settings, left_out), abs=0.1 if system == "proto" else 2e-3)
+        assert trial.likelihood == pytest.approx(
+            mean_log_p(model, store, own, trial.settings, left_out), abs=0.1 if system == "proto" else 2e-3
+        )
     chosen = next(trial.settings for trial in trials if not trial.settings.silent)
     assert abs(mean_log_p(model, store, own, chosen) - mean_log_p(model, store, own, chosen, left_out)) > 1e-2
     everything = range(store.part.sizes["segments"])
@@ -292,3 +294,52 @@ def test_settings_of_a_store_go_when_it_is_replaced(model: Model, dev: list[Segm
     replaced = Datastore.build(corpus, out=store.path, langs="de-en", model=model, replace=True)
     assert replaced.tuned is None
     assert not list(store.path.glob("settings*"))
+
+
+# ------------------------------------------------------------------------------------------------- ends of the grids
+
+
+def test_what_is_likeliest_at_the_end_of_a_grid_is_looked_for_beyond_it(
+    model: Model, store: Datastore, dev: list[Segment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "TEMPERATURES", (1 / 2560, 1 / 1280))  # far from any good one
+    monkeypatch.setattr(tuning, "TEMPERATURE_LIMITS", (1 / 2560, 1.6))
+    narrow = tune(model, store, dev, "knn", adapt=("constant",), decoded=2, translate=GREEDY)
+    scale = Retriever(store, model.device, RetrievalSettings(system="knn")).tensors.scale
+    tried = [trial.settings.temperature_of(scale) / scale for trial in narrow if not trial.settings.silent]
+    assert max(tried) > 4 / 1280  # neighbours of the best go no farther than twice
+    monkeypatch.setattr(tuning, "TEMPERATURE_LIMITS", (1 / 2560, 1 / 1280))
+    held = tune(model, store, dev, "knn", adapt=("constant",), decoded=1, translate=GREEDY)
+    likely = next(trial for trial in held if trial.settings.temperature_of(scale) == pytest.approx(scale / 1280))
+    assert f"T = {scale / 1280:.3g}" in likely.ends
+
+
+def test_more_candidates_are_tried_while_they_are_better(
+    model: Model, store: Datastore, dev: list[Segment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[str, int]] = []
+    monkeypatch.setattr(tuning, "SIZES", {"fast": (1, 60, 61, 62)})  # no type has more tokens
+    tune(
+        model, store, dev, "fast", adapt=("constant",), decoded=1, translate=GREEDY,
+        progress=lambda stage, done, _: told.append((stage, done)),
+    )  # fmt: skip
+    assert sum(done for stage, done in told if stage == "look up") == 3 * len(dev)  # 61 is no better than 60
+
+
+def test_an_axis_goes_on_by_halves_and_doubles_as_far_as_its_limits() -> None:
+    axis = tuning.Axis((0.25, 0.5, 1.0), (0.1, 3.0))
+    assert [axis.beyond(value) for value in (0.5, 1.0, 2.0, 3.0, 0.25, 0.125, 0.1)] == [
+        None, 2.0, 3.0, None, 0.125, 0.1, None,
+    ]  # fmt: skip
+    assert [axis.ends_at(value) for value in (0.1, 0.125, 1.0, 3.0)] == [True, False, False, True]
+    share = tuning.Axis((0.1, 0.9), (0.01, 0.99), share=True)
+    assert share.beyond(0.9) == pytest.approx(0.95)
+    assert share.beyond(0.98) == pytest.approx(0.99)
+
+
+def test_what_is_not_searched_for_is_kept(model: Model, dev: list[Segment], tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    store = built(model, tmp_path, index=True)
+    given = RetrievalSettings(index=True, nprobe=3)
+    trials = tune(model, store, dev, "knn", adapt=("constant",), decoded=1, translate=GREEDY, given=given)
+    assert {(trial.settings.index, trial.settings.nprobe) for trial in trials} == {(True, 3)}

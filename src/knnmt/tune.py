@@ -102,7 +102,9 @@ class Axis(NamedTuple):
 def _axes(settings: RetrievalSettings, scale: float) -> dict[str, Axis]:
     """What is searched of the settings besides k and c."""
     distant = settings.adapt == "distance"
-    axes = {"temperature": Axis(TEMPERATURES, TEMPERATURE_LIMITS)} | ({"reach": Axis(REACHES, REACH_LIMITS)} if distant else {})
+    axes = {"temperature": Axis(TEMPERATURES, TEMPERATURE_LIMITS)} | (
+        {"reach": Axis(REACHES, REACH_LIMITS)} if distant else {}
+    )
     scaled = {
         name: Axis(tuple(scale * x for x in axis.grid), (scale * axis.limits[0], scale * axis.limits[1]))
         for name, axis in axes.items()
@@ -218,9 +220,8 @@ class _Search:
         rules = set(adapt) | {"distance"} if "learned" in adapt else set(adapt)
         leans = (LEANS if len(self.sets) == 1 else SHY_LEANS)[:decoded] if "learned" in adapt else ()
         self._look_up(rules)
-        ranked = sorted(self.likelihoods, key=lambda s: (-round(self.likelihoods[s] / EQUAL), s.k or 0, s.c or 0))
-        ranked += [further for further in self._beyond(ranked, rules)]
-        ranked.sort(key=lambda s: (-round(self.likelihoods[s] / EQUAL), s.k or 0, s.c or 0))
+        self._go_beyond(self._ranked(), rules)
+        ranked = self._ranked()
         first = [self.silent, *([self.untuned] if "distance" in rules else []), *_spread(ranked, decoded)]
         first = list(dict.fromkeys(first))
         total = len(first) + decoded + len(leans)
@@ -277,7 +278,8 @@ class _Search:
         total = sizes * sum(map(len, self.sets))
         seen = []
         for some in self.sets:
-            shown = [(self._retriever(fold, self.given.model_copy(update={"c": size})), fold.segments) for fold in some.folds]
+            sized = self.given.model_copy(update={"c": size})
+            shown = [(self._retriever(fold, sized), fold.segments) for fold in some.folds]
             seen.append(see(self.model, shown, lambda done: self.watch("look up", done, total) if total else None))
         if not all(seen):
             raise UsageError("there is nothing to tune on: all segments of the dev set are too long for the model")
@@ -300,8 +302,12 @@ class _Search:
                 each = (seen.likelihood(settings, p) for seen, p in zip(self.seen[size], p_knn, strict=True))
                 yield settings, fmean(each)
 
-    def _beyond(self, ranked: Sequence[RetrievalSettings], rules: Collection[str]) -> Iterator[RetrievalSettings]:
-        """Settings beyond the ends of the grids, from the likeliest of each kind on: as far as they get likelier."""
+    def _ranked(self) -> list[RetrievalSettings]:
+        """The likeliest settings first; of equals, those that cost less."""
+        return sorted(self.likelihoods, key=lambda s: (-round(self.likelihoods[s] / EQUAL), s.k or 0, s.c or 0))
+
+    def _go_beyond(self, ranked: Sequence[RetrievalSettings], rules: set[str]) -> None:
+        """Look beyond the ends of the grids, from the likeliest settings of each kind on, as far as it gets better."""
         for rule in sorted(rules & {"constant", "distance"}):
             best = next(settings for settings in ranked if settings.adapt == rule)
             moved = True
@@ -313,7 +319,6 @@ class _Search:
                         if self._likelihood(further) < self.likelihoods[best] + EQUAL:
                             break
                         best, moved = further, True
-                        yield further
 
     def _likelihood(self, settings: RetrievalSettings) -> float:
         if settings not in self.likelihoods:
@@ -343,9 +348,7 @@ class _Search:
     def _best(self, trials: Iterable[Trial]) -> Trial:
         return max(trials, key=self.gain)
 
-    def _learned(
-        self, ruled: RetrievalSettings, leans: Sequence[float]
-    ) -> Iterator[tuple[RetrievalSettings, float]]:
+    def _learned(self, ruled: RetrievalSettings, leans: Sequence[float]) -> Iterator[tuple[RetrievalSettings, float]]:
         """Settings with a gate that learnt from the references, as it is and leaning to the store; and their
         likelihood. None where the store has nothing for these."""
         total = sum(map(len, self.sets))

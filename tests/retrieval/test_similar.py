@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from knnmt.datastore.format import Metric
 from knnmt.retrieval import narrow, select

@@ -149,7 +149,8 @@ def tune(
     with terminal.stages() as progress:
         trials = search(
             loaded, opened, segments, system, adapt=KINDS[adapt],
-            decoded=decoded, translate=options, left_out=found.segments if exclude else (), given=given, progress=progress,
+            decoded=decoded, translate=options, left_out=found.segments if exclude else (), given=given,
+            progress=progress,
         )  # fmt: skip
     best = trials[0]
     notes = {

@@ -162,8 +162,11 @@ class Config(_Table):
                     f"the store of {domain.name} is built without what {lacking.system} needs: name it in "
                     f"build.systems too"
                 )
-            if not self.building(domain).index and (run := next((r for r in self.runs(domain) if r.retrieval.index), None)):
-                raise ValueError(f"the store of {domain.name} is built without an index, which {run.name} needs: build.index")
+            indexed = next((run for run in self.runs(domain) if run.retrieval.index), None)
+            if indexed is not None and not self.building(domain).index:
+                raise ValueError(
+                    f"the store of {domain.name} is built without the index that {indexed.name} needs: set build.index"
+                )
         return self
 
     def building(self, domain: Domain) -> BuildSettings:

@@ -124,8 +124,8 @@ class Tensors:
         if self._seen is None or self._seen[0] is not self.store.part:
             if self._seen is not None and self.left_out:
                 raise StoreError(
-                    f"{self.store.path} was compacted or replaced while segments of it were left out, whose numbers are "
-                    "others now: begin again"
+                    f"{self.store.path} was compacted or replaced while segments of it were left out, whose numbers "
+                    "are others now: begin again"
                 )
             self._moved: dict[str, Tensor] = {}
             self._norms: dict[str, Tensor] = {}
