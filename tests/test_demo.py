@@ -35,12 +35,28 @@ def test_catalogs_are_distinct_and_split(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(demo, "PACKAGES", ("shop_under_test",))
 
-    found = demo.catalogs()
+    found, unknown = demo.catalogs()
     assert len(found.held_out) == demo.HELD_OUT
     assert len(found.memory) == 400 - demo.HELD_OUT  # nothing but case, marks and placeholders tells the others apart
     assert not {s.source for s in found.held_out} & {s.source for s in found.memory}
     assert found.held_out[0].source.startswith("Das Wort")
-    assert demo.catalogs() == found  # the same split every time
+    assert demo.catalogs() == (found, unknown)  # the same split every time
+    assert not unknown.memory
+    assert len(unknown.held_out) == demo.HELD_OUT
+
+
+def test_nothing_of_a_project_that_is_unknown_is_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, words in (("shop_one", "abcd"), ("shop_two", "cdefgh")):
+        folder = tmp_path / name / "locale" / "de" / "LC_MESSAGES"
+        folder.mkdir(parents=True)
+        (tmp_path / name / "__init__.py").write_text("")
+        text = HEADER + "".join(f'msgid "The word {word}"\nmsgstr "Das Wort {word}"\n\n' for word in words)
+        (folder / "django.po").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(demo, "PACKAGES", ("shop_one", "shop_two"))
+    _, unknown = demo.catalogs()
+    assert {segment.source[-1] for segment in unknown.memory} == set("abcd")
+    assert {segment.source[-1] for segment in unknown.held_out} == set("efgh")  # what both have is known
 
 
 def test_a_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,8 +78,8 @@ def test_systems_are_tuned_without_what_they_are_tuned_on(
     tuned = []
 
     def watched(model: Model, store: Datastore, dev: Sequence[Segment], system: str, **options: Any) -> list[Trial]:
-        removed = {store.segment(int(number)).source for number in store.where(options["removed"].nonzero()[0])[0]}
-        assert removed >= {segment.source for segment in dev}
+        left_out = {store.segment(number).source for number in options["left_out"]}
+        assert left_out >= {segment.source for segment in dev}
         assert len(store) == 50
         tuned.append(system)
         return tune(model, store, dev, system, **options)
@@ -79,7 +95,9 @@ def test_systems_are_tuned_without_what_they_are_tuned_on(
         stages[stage] = stages.get(stage, 0) + done
 
     model = load(model_folder("marian"), langs="de-en", device="cpu")
-    found = demo.compare(model, demo.Catalogs(segments[10:], [*segments[:10], marked]), progress)
+    unknown = demo.Catalogs(segments[30:], [*segments[:4], marked])
+    found = demo.compare(model, demo.Catalogs(segments[10:], [*segments[:10], marked]), unknown, progress)
+    assert {name: len(result.translations) for name, result in found.unknown.items()} == {"base": 5, "similar": 5}
     assert tuned == list(demo.SYSTEMS)
     assert list(found.results) == ["base", *demo.SYSTEMS]
     for name, result in found.results.items():
@@ -99,5 +117,7 @@ def test_a_memory_helps() -> None:
     assert score["knn"] > score["base"] + 5
     assert score["fast"] > score["base"] + 5
     assert score["faster"] >= score["base"]
+    unknown = {name: result["bleu"]["value"] for name, result in found["unknown_project"].items()}
+    assert unknown["similar"] > unknown["base"] + 2
     right = [one["after"] == one["taught"] for one in found["corrections"]]
     assert sum(right) >= 0.9 * len(right)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -172,8 +171,8 @@ def test_a_forced_tag_has_no_evidence(model_folder: Callable[[str], Path], tmp_p
 def test_without_a_weight_or_without_neighbours_all_is_the_models(model: Model, store: Datastore) -> None:
     for found in translated(translator(model, store, weight=0.0), TEXTS):
         assert all(token.p == token.p_mt and token.memory == 0 for token in found.evidence)
-    removed = np.ones(store.part.sizes["entries"], bool)
-    for found in translated(Translator(model, store, retrieval=RetrievalSettings(k=K), removed=removed), TEXTS):
+    left_out = range(store.part.sizes["segments"])
+    for found in translated(Translator(model, store, retrieval=RetrievalSettings(k=K), left_out=left_out), TEXTS):
         assert all(token.neighbours == () and token.p_knn == 0 and token.weight == 0 for token in found.evidence)
 
 

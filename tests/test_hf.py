@@ -514,3 +514,20 @@ def test_the_example_of_the_documentation_runs(tmp_path: Path, monkeypatch: pyte
     promised = example.rsplit("# ", 1)[1].strip()
     exec(compile(example, str(DOCS), "exec"), {})
     assert capsys.readouterr().out.strip() == promised
+
+
+def test_settings_that_the_store_was_tuned_to_are_used_unless_others_are_given(
+    model_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    folder = model_folder("marian")
+    wrapped = wrap(AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder), "de-en")
+    corpus = parallel_text(tmp_path / "corpus.tsv", 12)
+    store = Datastore.build(corpus, out=tmp_path / "store", langs="de-en", model=wrapped)
+    assert Retrieval(wrapped, store).retriever.settings == RetrievalSettings(system="similar")
+    tuned = RetrievalSettings(system="fast", k=3, temperature=2.5, weight=0.25, adapt="constant")
+    tuned.save(store.path / "settings.json")
+    assert Retrieval(wrapped, store).retriever.settings == tuned
+    given = RetrievalSettings(system="knn", k=5)
+    assert Retrieval(wrapped, store, given).retriever.settings == given

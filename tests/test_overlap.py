@@ -1,5 +1,6 @@
 """Texts that stand in a store: exactly, whatever their case and punctuation, or nearly, by the words they share."""
 
+from collections.abc import Iterator
 from typing import cast
 
 import numpy as np
@@ -66,19 +67,16 @@ def test_no_text_or_none_in_common_finds_nothing(store: Datastore) -> None:
     for texts in ([], ["", " "], ["Etwas ganz anderes steht hier in diesem Text"]):
         found = overlaps(store, texts)
         assert found == Overlaps()
-        assert not found.entries(store).any()
-        assert found.segments == []
+        assert found.segments == frozenset()
 
 
-def test_the_mask_is_of_the_entries_of_the_segments_and_of_no_others(store: Datastore) -> None:
+def test_the_segments_are_those_of_all_texts_each_once(store: Datastore) -> None:
     found = overlaps(
         store, ["Ja.", "Der Hund läuft im Garten", "Klicken Sie auf die Schaltfläche, um die Datei zu lesen"]
     )
-    assert found.segments == [0, 1, 2, 3, 4]
+    assert found.segments == {0, 1, 2, 3, 4}
     found = overlaps(store, ["Ja.", "Der Hund läuft im Garten", "Nein"])
-    assert found.segments == [0, 2, 3]
-    # segments have 1, 2, 3, 4, 5 and 6 entries
-    assert found.entries(store).tolist() == [True] + [False] * 2 + [True] * 7 + [False] * 11
+    assert found.segments == {0, 2, 3}
     assert str(found) == "2 word for word and 0 nearly"
 
 
@@ -86,10 +84,10 @@ class Texts:
     """All of a store that is looked at here."""
 
     def __init__(self, sources: list[str]) -> None:
-        self.sources, self.sizes, self.part = sources, {"segments": len(sources)}, self
+        self.sources = sources
 
-    def segment(self, number: int) -> Segment:
-        return Segment(self.sources[number], "", "", None)
+    def numbered(self) -> Iterator[tuple[int, Segment]]:
+        return ((number, Segment(source, "", "", None)) for number, source in enumerate(self.sources))
 
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c"]), max_size=9)

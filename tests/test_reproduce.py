@@ -401,3 +401,17 @@ def test_the_commands(done: tuple[Path, Results], data: Path, written: Path, tmp
     refused(knnmt("report", tmp_path, "-o", tmp_path / "x"), 2, "results.json", "knnmt reproduce")
     (tmp_path / "results.json").write_text("{}")
     refused(knnmt("report", tmp_path, "-o", tmp_path / "x"), 1, "is no results of `knnmt reproduce`")
+
+
+def test_a_system_is_run_with_settings_that_are_not_searched_for(written: Path, data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    run_ = {"name": "knn-index", "system": "knn", "retrieval": {"index": True, "nprobe": 3}}
+    content = Config.load(written).model_dump(mode="json") | {"systems": [run_]}
+    content["domains"] = [content["domains"][0]]
+    with pytest.raises(ValueError, match="built without the index that knn-index needs: set build.index"):
+        Config.model_validate(content)
+    content["build"] = {"cluster_size": 16, "clean": {"check_language": False}, "index": True}
+    found = reproduce(Config.model_validate(content), data, tmp_path / "out", device="cpu", jobs=1)
+    tuned = found.domains[0].systems["knn-index"].tuned
+    assert tuned is not None
+    assert (tuned.settings["index"], tuned.settings["nprobe"]) == (True, 3)

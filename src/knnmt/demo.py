@@ -1,6 +1,11 @@
-"""The demo: German catalogs of well-known packages, real software strings that anyone may use; some of them are
-translated with the others as memory."""
+"""The demo: German catalogs of well-known packages, real software strings that anyone may use.
 
+Two experiments. Strings drawn at random from all packages are translated with the others as memory: a project that the
+memory knows, whose next strings look like the last ones. And strings of one package are translated with the other
+packages as memory: a project that it does not know.
+"""
+
+import itertools
 import json
 import random
 import re
@@ -30,7 +35,7 @@ SYSTEMS = ("knn", "fast", "faster", "similar")
 DEV = 150  # segments of the memory on which settings are tuned, without using what the memory has of them
 DECODED = 2  # settings that translate them, and as many near the best
 PLACEHOLDER = re.compile(r"[%{<&]")
-CORRECTED = "similar"  # the system that is shown corrections
+CORRECTED = "similar"  # the system that is shown corrections, and a project that it does not know
 CORRECTIONS = 20
 WARM_UP = 8  # strings that are translated before the clock runs
 
@@ -43,11 +48,17 @@ class Catalogs:
     held_out: list[Segment]
 
 
-def catalogs() -> Catalogs:
-    """Read the catalogs, drop what occurs twice in source or target, hold some out."""
-    segments = list(_distinct(clean(_segments(), LANGUAGES, CleanSettings(check_language=False))))
-    random.Random(1).shuffle(segments)
-    return Catalogs(segments[HELD_OUT:], segments[:HELD_OUT])
+def catalogs() -> tuple[Catalogs, Catalogs]:
+    """Read the catalogs and drop what occurs twice in source or target; hold some out of all packages, and some of the
+    last package, of which nothing is in memory then."""
+    segments = list(_distinct(clean(strings(*PACKAGES), LANGUAGES, CleanSettings(check_language=False))))
+    last = {str(path) for path in files(PACKAGES[-1])}
+    others, unknown = [], []
+    for segment in segments:
+        (unknown if segment.origin.rpartition(":")[0] in last else others).append(segment)
+    for some in (segments, unknown):
+        random.Random(1).shuffle(some)
+    return Catalogs(segments[HELD_OUT:], segments[:HELD_OUT]), Catalogs(others, unknown[:HELD_OUT])
 
 
 @dataclass(frozen=True)
@@ -74,24 +85,27 @@ class Correction:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Base MT and the systems that use the memory, by name; what correcting some strings changed."""
+    """Base MT and the systems that use the memory, by name; what correcting some strings changed; and base MT and an
+    untuned system on a project that the memory does not know."""
 
     held_out: list[Segment]
     results: dict[str, Result]
     corrections: list[Correction]
     build_seconds: float
     tune_seconds: float
+    unknown: dict[str, Result]
 
 
-def compare(model: Model, catalogs: Catalogs, progress: Progress | None = None) -> Comparison:
-    """Build a store of the memory, tune each system on a part of it, and translate what was held out."""
+def compare(model: Model, catalogs: Catalogs, unknown: Catalogs, progress: Progress | None = None) -> Comparison:
+    """Build a store of the memory, tune each system on a part of it, and translate what was held out; and strings of a
+    project that is unknown to a store of others."""
     watch = progress or (lambda stage, done, total: None)
     with tempfile.TemporaryDirectory(prefix="knnmt-demo-") as folder:
         began = time.perf_counter()
         store = _build(model, catalogs.memory, Path(folder), progress)
         built = time.perf_counter()
         dev = catalogs.memory[:DEV]
-        own = overlaps(store, [segment.source for segment in dev]).entries(store)
+        own = overlaps(store, [segment.source for segment in dev]).segments
         settings: dict[str, RetrievalSettings] = {}
         for system in SYSTEMS:
 
@@ -99,7 +113,7 @@ def compare(model: Model, catalogs: Catalogs, progress: Progress | None = None) 
                 watch(f"tune {system}, {stage}", done, total)
 
             trials = tune(
-                model, store, dev, system, adapt=("constant", "distance"), decoded=DECODED, removed=own,
+                model, store, dev, system, adapt=("constant", "distance"), decoded=DECODED, left_out=own,
                 progress=tuning,
             )  # fmt: skip
             settings[system] = trials[0].settings
@@ -110,7 +124,17 @@ def compare(model: Model, catalogs: Catalogs, progress: Progress | None = None) 
             results[system] = _result(translator, catalogs.held_out, system, watch)
         corrected = Translator(model, store, retrieval=settings[CORRECTED])
         corrections = list(_corrections(corrected, catalogs.held_out, results[CORRECTED].translations, watch))
-    return Comparison(catalogs.held_out, results, corrections, built - began, tuned - built)
+    strange = _unknown(model, unknown, watch)
+    return Comparison(catalogs.held_out, results, corrections, built - began, tuned - built, strange)
+
+
+def _unknown(model: Model, catalogs: Catalogs, watch: Progress) -> dict[str, Result]:
+    """Base MT and a system as it is: there is nothing of the project to tune on."""
+    with tempfile.TemporaryDirectory(prefix="knnmt-demo-") as folder:
+        store = _build(model, catalogs.memory, Path(folder), watch)
+        translators = {"base": Translator(model), CORRECTED: Translator(model, store, system=CORRECTED)}
+        named = translators.items()
+        return {name: _result(one, catalogs.held_out, f"{name}, unknown project", watch) for name, one in named}
 
 
 def _corrections(
@@ -155,10 +179,15 @@ def _result(translator: Translator, segments: list[Segment], name: str, watch: P
     return Result(texts, seconds, score(range(len(segments))), score(plain), score(marked), settings)
 
 
-def _segments() -> Iterator[Segment]:
-    for package in PACKAGES:
-        for path in sorted(_folder(package).rglob("locale/de/LC_MESSAGES/*.po")):
-            yield from read(path, LANGUAGES)
+def files(package: str) -> list[Path]:
+    """The German catalogs of a package."""
+    return sorted(_folder(package).rglob("locale/de/LC_MESSAGES/*.po"))
+
+
+def strings(*packages: str) -> Iterator[Segment]:
+    """The strings of packages, as their catalogs have them."""
+    for path in itertools.chain.from_iterable(map(files, packages)):
+        yield from read(path, LANGUAGES)
 
 
 def _folder(package: str) -> Path:

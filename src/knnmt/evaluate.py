@@ -55,6 +55,11 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     return _score("BLEU", metric, _count("BLEU", metric, hypotheses, 1, None))
 
 
+def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    """chrF2 alone."""
+    return _score("chrF2", _metrics()["chrF2"](), hypotheses, references)
+
+
 def _metrics() -> dict[str, Any]:
     """The classes of sacreBLEU that are used, by the names it gives them."""
     from sacrebleu.metrics import BLEU, CHRF

@@ -26,7 +26,7 @@ from knnmt.model.checkpoint import direction, special_tokens
 from knnmt.model.tokenizer import PROBES, SpecialTokens, Tokenizer
 from knnmt.model.transformer import Encoded, States
 from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import Retriever, SentenceLookup
+from knnmt.retrieval.systems import Retriever, SentenceLookup, chosen_settings
 
 ROOM = 1024  # tokens of a side, where neither model nor tokenizer says how many
 SAMPLE = 1024  # numbers of each weight that go into a model's fingerprint
@@ -228,7 +228,8 @@ class Retrieval:
     >>> with Retrieval(wrap(model, tokenizer, "de-en"), store) as retrieval:
     ...     model.generate(**inputs, num_beams=5, logits_processor=[retrieval])
 
-    It looks into the model until the `with` block ends, over any number of calls.
+    Without `settings`, those that the store was tuned to are used, as `Translator` does. It looks into the model until
+    the `with` block ends, over any number of calls.
     """
 
     def __init__(
@@ -237,7 +238,7 @@ class Retrieval:
         store = store if isinstance(store, Datastore) else Datastore.open(store)
         store.check(model)
         self.model = model
-        self.retriever = Retriever(store, model.device, settings or RetrievalSettings())
+        self.retriever = Retriever(store, model.device, chosen_settings(store, None, settings))
         self._step, self._depth = _Step(), 0
         self._hooks = ExitStack()
 

@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from knnmt.datastore.store import Datastore
 
 GRAM = 3  # words that are compared together
@@ -32,21 +29,17 @@ class Overlaps:
         return len(self.exact) + len(self.near)
 
     @property
-    def segments(self) -> list[int]:
-        """All segments of the store that are concerned."""
-        return sorted({number for found in (self.exact, self.near) for some in found.values() for number in some})
-
-    def entries(self, store: Datastore) -> NDArray[np.bool_]:
-        """A mask of their entries, (E,): what nothing may find if the texts are to be translated without them."""
-        mask = np.zeros(store.part.sizes["entries"], bool)
-        offsets = store.part["target_offsets"]
-        for number in self.segments:
-            mask[offsets[number] : offsets[number + 1]] = True
-        return mask
+    def segments(self) -> frozenset[int]:
+        """The numbers of all segments of the store that are concerned: to be left out where the texts are to be
+        translated without them."""
+        return frozenset(number for found in (self.exact, self.near) for some in found.values() for number in some)
 
 
 def overlaps(store: Datastore, texts: Sequence[str], side: Literal["source", "target"] = "source") -> Overlaps:
-    """Find the texts in a store, whatever their case and punctuation; near ones by the words in a row they share."""
+    """Find the texts in a store, whatever their case and punctuation; near ones by the words in a row they share.
+
+    All segments that are there now are compared, taught ones too, and not those that were removed.
+    """
     exact_of: dict[tuple[str, ...], list[int]] = defaultdict(list)
     grams_of: dict[tuple[str, ...], list[int]] = defaultdict(list)
     sizes = []
@@ -60,8 +53,7 @@ def overlaps(store: Datastore, texts: Sequence[str], side: Literal["source", "ta
             grams_of[gram].append(number)
     exact: dict[int, list[int]] = defaultdict(list)
     near: dict[int, list[int]] = defaultdict(list)
-    for place in range(store.part.sizes["segments"]):
-        segment = store.part.segment(place)
+    for place, segment in store.numbered():
         words = _words(getattr(segment, side))
         for number in exact_of.get(words, ()):
             exact[number].append(place)

@@ -1,15 +1,13 @@
 """`Translator`: text in, translations out, in order, however they are sorted and batched on the way."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from knnmt.align.bitext import Bitext
@@ -25,7 +23,7 @@ from knnmt.evidence import TokenEvidence, explain
 from knnmt.model.checkpoint import EMBEDDED, Model, load
 from knnmt.model.represent import padded
 from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import SYSTEMS, Retriever
+from knnmt.retrieval.systems import SYSTEMS, Retriever, chosen_settings
 from knnmt.settings import Settings
 
 SHY = 1e-6  # λ of a second try that leaves the store no say, but for what was taught
@@ -92,8 +90,8 @@ class Translator:
     >>> Translator("mini-de-en", "store", system="fast").translate(["Klicken Sie auf Speichern."])[0].text
 
     `system` is `base` or one of those that retrieve; `retrieval` sets more than its name; by default both are what the
-    store was tuned for, if it was. `removed` (E,) marks entries
-    of the store that are not used, as `Overlaps.entries` gives them.
+    store was tuned for, if it was. `left_out` are numbers of the store's segments that are not used, as
+    `Overlaps.segments` gives them.
     """
 
     def __init__(
@@ -103,7 +101,7 @@ class Translator:
         *,
         system: str | None = None,
         retrieval: RetrievalSettings | None = None,
-        removed: NDArray[np.bool_] | None = None,
+        left_out: Collection[int] = (),
         device: str = "auto",
         dtype: str = "auto",
         langs: str | None = None,
@@ -114,18 +112,13 @@ class Translator:
             raise UsageError(f"the system {system} needs a store: make one with `knnmt build`")
         store = Datastore.open(store) if isinstance(store, str | Path) else store
         self.model = model if isinstance(model, Model) else load(model, device=device, dtype=dtype, langs=langs)
-        self.store = store
+        self.store, self.left_out = store, frozenset(left_out)
         self.retriever: Retriever | None = None
         if store is not None:
             store.check(self.model)
         if store is not None and system != "base":
-            tuned = store.tuned if retrieval is None else None
-            if tuned is not None and system not in (None, "auto", tuned.system):
-                tuned = None  # what is good for one system need not be for another
-            chosen = retrieval or tuned or RetrievalSettings()
-            if system is not None and not (tuned and system == "auto"):
-                chosen = chosen.of(system)
-            self.retriever = Retriever(store, self.model.device, chosen, removed=removed)
+            chosen = chosen_settings(store, system, retrieval)
+            self.retriever = Retriever(store, self.model.device, chosen, left_out=left_out)
 
     def using(self, system: str | None = None, *, weight: float | None = None) -> "Translator":
         """A translator with another system or weight λ that shares model, store and what was read of it."""
@@ -139,7 +132,7 @@ class Translator:
         chosen = chosen if system is None else chosen.of(system)
         chosen = chosen if weight is None else chosen.weighing(weight)
         tensors = self.retriever.tensors if self.retriever is not None else None
-        other.retriever = Retriever(self.store, self.model.device, chosen, tensors=tensors)
+        other.retriever = Retriever(self.store, self.model.device, chosen, left_out=self.left_out, tensors=tensors)
         return other
 
     def add(self, segments: Sequence[Segment], *, bad: Callable[[DataError], None] | None = None) -> Added:

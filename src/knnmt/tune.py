@@ -1,82 +1,115 @@
 """Settings of retrieval for a store, found on a dev set: coarse by likelihood, fine by BLEU.
 
 The references are shown to the model once, and what their states find is kept: from that the likelihood of the
-references under any k, temperature and weight follows without running the model again. The best few settings, and
-neighbours of the best, then translate the dev set; so does base MT. Last, a gate is trained with what the references'
-states find under the best settings with λ by distance, and translates the dev set as well.
+references under any k, temperature and weight follows without running the model again. Where the likeliest settings lie
+at an end of a grid, the search goes on beyond it. The best few settings, and neighbours of the best, then translate the
+dev set; so do base MT and the untuned settings. Last, a gate is trained with what the references' states find under the
+best settings with λ by distance, and translates the dev set as well.
 """
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from knnmt.corpus.segment import Segment
 from knnmt.datastore.format import TUNED
 from knnmt.datastore.store import Datastore
 from knnmt.errors import UsageError
-from knnmt.evaluate import bleu
+from knnmt.evaluate import bleu, chrf
+from knnmt.held_out import DevSet, Fold, held_out
 from knnmt.model.checkpoint import Model
-from knnmt.model.represent import batches, padded
-from knnmt.model.transformer import States
 from knnmt.overlap import overlaps
-from knnmt.retrieval.combine import MOST, weights
-from knnmt.retrieval.gate import Lesson, Purpose, features, train
-from knnmt.retrieval.settings import Adapt, RetrievalSettings
-from knnmt.retrieval.systems import Retriever, SentenceLookup, automatic, require_system
+from knnmt.references import Seen, lesson, see
+from knnmt.retrieval.combine import MOST
+from knnmt.retrieval.gate import Lesson, Purpose, train
+from knnmt.retrieval.settings import SILENT, Adapt, RetrievalSettings
+from knnmt.retrieval.systems import Retriever, automatic, require_system
 from knnmt.translate import TranslateSettings, Translator
 
 Progress = Callable[[str, int, int | None], None]
 """Called with a stage's name, the work done since the last call, and the whole of it."""
 
 # coarse grids; temperatures and reaches are fractions of the median distance between random keys
-K = (4, 8, 16, 32, 64)
+K = (4, 8, 16, 32, 64, 128, 256, 512)
 TEMPERATURES = (1 / 160, 1 / 80, 1 / 40, 1 / 20, 1 / 10)
 CONSTANT = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 MOST_WEIGHTS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 REACHES = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
-SIZES: dict[str, tuple[int, ...]] = {"fast": (16, 64, 256), "proto": (16, 64)}  # c, of the system that has one
-LEANS = (0.0, 0.5)  # what is added to the log-odds of a gate's λ: translation likes more than likelihood does
-BATCH_TOKENS = 4096
-HELD_OUT = 200  # segments of a store that it is tuned on where there is no dev set
+# c, of the systems that have one: each is tried while more is better
+SIZES: dict[str, tuple[int, ...]] = {"fast": (16, 64, 256, 1024), "proto": (16, 64, 256, 1024)}
+# what is added to the log-odds of a gate's λ: translation likes more than likelihood does, where the store is good for
+# the text; and less, where settings must also be good for text that the store does not know
+LEANS, SHY_LEANS = (0.0, 0.5), (0.0, 0.5, -0.5, -1.0)
+# how far the search goes beyond the ends of the grids
+TEMPERATURE_LIMITS, WEIGHT_LIMITS, REACH_LIMITS = (1 / 2560, 1.6), (0.01, 0.99), (1 / 128, 32.0)
+EQUAL = 1e-3  # nats a token: likelihoods that differ by less are the same, and the cheaper settings come first
+BETTER = 0.3  # of BLEU and chrF, that settings must be better than the untuned ones by to be kept for a store
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Scores of one dev set."""
+
+    bleu: float
+    chrf: float
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Settings that translated the dev set: their BLEU, and the mean log-likelihood of a reference token."""
+    """Settings that translated the dev set: their BLEU, and the mean log-likelihood of a reference token.
+
+    With several dev sets both are means over them, and `sets` has the figures of each, by its name. `ends` names the
+    values that lie at the end of what is searched: beyond it there may be better ones.
+    """
 
     settings: RetrievalSettings
     likelihood: float
     bleu: float
+    sets: dict[str, Figures]
+    ends: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """What the states of all reference tokens found: distances and matches (P, k), nearest and p_MT (P,)."""
+class Axis(NamedTuple):
+    """Values of a setting that are tried: a grid, and the limits of what is tried beyond its ends.
 
-    distances: Tensor
-    matches: Tensor
-    nearest: Tensor
-    p_mt: Tensor
-    log_counts: Tensor
-    scale: float
+    A share goes towards 1 by halves of what is left, everything else doubles; all go down by halves.
+    """
 
-    def p_knn(self, k: int | None, temperature: float) -> Tensor:
-        """p_kNN of each reference token. (P,)."""
-        scores = (self.log_counts[:, :k] - self.distances[:, :k] / temperature).softmax(dim=-1).nan_to_num()
-        return (scores * self.matches[:, :k]).sum(dim=-1)
+    grid: tuple[float, ...]
+    limits: tuple[float, float]
+    share: bool = False
 
-    def likelihood(self, settings: RetrievalSettings, p_knn: Tensor | None = None) -> float:
-        """The mean log-likelihood of a reference token; `p_knn` is that of the settings, if it is known."""
-        if p_knn is None:
-            p_knn = self.p_knn(settings.k, settings.temperature_of(self.scale))
-        weight = weights(self.nearest, settings, self.scale)
-        return float((weight * p_knn + (1 - weight) * self.p_mt).clamp_min(1e-9).log().mean())
+    def beyond(self, value: float) -> float | None:
+        """The next value, where this one is at an end of the grid or beyond it; None inside, and at the limits."""
+        least, most = self.limits
+        if value <= min(self.grid) * 1.001:
+            return max(value / 2, least) if value > least * 1.001 else None
+        if value >= max(self.grid) * 0.999:
+            further = (1 + value) / 2 if self.share else 2 * value
+            return min(further, most) if value < most * 0.999 else None
+        return None
+
+    def ends_at(self, value: float) -> bool:
+        """Whether a value is as far out as the search goes."""
+        least, most = self.limits
+        return value <= least * 1.001 or value >= most * 0.999
+
+
+def _axes(settings: RetrievalSettings, scale: float) -> dict[str, Axis]:
+    """What is searched of the settings besides k and c."""
+    distant = settings.adapt == "distance"
+    axes = {"temperature": Axis(TEMPERATURES, TEMPERATURE_LIMITS)} | (
+        {"reach": Axis(REACHES, REACH_LIMITS)} if distant else {}
+    )
+    scaled = {
+        name: Axis(tuple(scale * x for x in axis.grid), (scale * axis.limits[0], scale * axis.limits[1]))
+        for name, axis in axes.items()
+    }
+    return scaled | {"weight": Axis(MOST_WEIGHTS if distant else CONSTANT, WEIGHT_LIMITS, share=True)}
 
 
 def tune(
@@ -88,70 +121,33 @@ def tune(
     adapt: Sequence[Adapt] = ("constant", "distance", "learned"),
     decoded: int = 6,
     translate: TranslateSettings | None = None,
-    removed: NDArray[np.bool_] | None = None,
+    left_out: Collection[int] = (),
+    given: RetrievalSettings | None = None,
     progress: Progress | None = None,
 ) -> list[Trial]:
-    """Search k, T, λ and τ (and c of fast) for a system: all settings that translated the dev set, the best first.
+    """Search k, T, λ and τ (and c of fast and proto) for a system: all settings that translated the dev set, the best
+    first.
 
-    `decoded` settings are chosen by likelihood and translate the dev set, then as many neighbours of the best; λ = 0,
-    which is base MT, is always among them. Where λ may be `learned`, a gate is trained for the best settings by
-    distance, which it falls back on and which are tried too. `removed` entries are not used: give those of segments
-    that also stand in the dev set (`Overlaps.entries`). The default is greedy search.
+    `decoded` settings are chosen by likelihood and translate the dev set, then as many neighbours of the best; base MT,
+    and the untuned settings where λ may fall with the distance, are always among them. Where λ may be `learned`, a gate
+    is trained for the best settings by distance, which it falls back on and which are tried too. `left_out` are numbers
+    of the store's segments that are not used: give those that also stand in the dev set (`Overlaps.segments`). `given`
+    are settings of which all that is not searched for is kept, such as `index`. The default is greedy search.
     """
-    require_system(system)
-    dev = [segment for segment in dev if segment.source.strip() and segment.target.strip()]
-    if not dev:
-        raise UsageError("there is nothing to tune on: the dev set has no segments")
-    watch = progress or (lambda stage, done, total: None)
-    rules = set(adapt) | {"distance"} if "learned" in adapt else set(adapt)
-    leans = LEANS[:decoded] if "learned" in adapt else ()
-    total = 1 + 2 * decoded + len(leans)
-    likelihoods: dict[RetrievalSettings, float] = {}
-    seen: dict[int | None, _Seen] = {}  # by c
-    sizes: tuple[int | None, ...] = SIZES.get(system, (None,))
-    most = _most_k(store, system)
-    retriever = Retriever(store, model.device, RetrievalSettings(system=system, k=most), removed=removed)
-    for size in sizes:
-        base = retriever.settings.model_copy(update={"c": size})
-        some = Retriever(store, model.device, base, tensors=retriever.tensors)
-        seen[size] = _see(model, some, dev, lambda done: watch("look up", done, len(sizes) * len(dev)))
-        likelihoods |= dict(_coarse(seen[size], base, rules))
-    translator = Translator(model)
-    sources, references = [s.source for s in dev], [s.target for s in dev]
-    # what is tuned is retrieval: a text that the store has word for word would come out right with any settings
-    options = (translate or TranslateSettings(beam=1, batch_size=64)).model_copy(update={"exact": False})
-    trials: dict[RetrievalSettings, Trial] = {}
+    sets = [DevSet("dev", (Fold(dev, frozenset(left_out)),))]
+    search = _Search(model, store, sets, (given or RetrievalSettings()).of(system), translate, progress)
+    return search.run(adapt, decoded)
 
-    def measure(settings: RetrievalSettings) -> None:
-        translator.retriever = Retriever(store, model.device, settings, tensors=retriever.tensors)
-        texts = [found.text for found in translator.translate(sources, options)]
-        likelihood = likelihoods.get(settings) or seen[settings.c].likelihood(settings)
-        trials[settings] = Trial(settings, likelihood, bleu(texts, references).value)
-        watch("translate", 1, total)
 
-    ranked = sorted(likelihoods, key=lambda settings: -likelihoods[settings])
-    watch("translate", 0, total)
-    none = ranked[0].model_copy(update={"weight": 0.0, "adapt": "constant", "reach": None})
-    for settings in (none, *_spread(ranked, decoded)):
-        measure(settings)
-    best = max(trials.values(), key=lambda trial: trial.bleu)
-    if best.settings is not none:
-        around = _around(best.settings, retriever.tensors.scale, most)
-    else:
-        near = max((trial for trial in trials.values() if trial is not best), key=lambda trial: trial.bleu)
-        around = _shyer(near.settings, retriever.tensors.scale)
-    finer = [settings for settings in around if settings not in trials]
-    for settings in finer[:decoded]:
-        measure(settings)
-    if leans:
-        likely = next(settings for settings in ranked if settings.adapt == "distance")
-        distant = [trial for trial in trials.values() if trial.settings.adapt == "distance"]
-        ruled = max(distant, key=lambda trial: trial.bleu).settings if distant else likely
-        some = Retriever(store, model.device, ruled, tensors=retriever.tensors)
-        for settings, likelihood in _learned(model, some, dev, leans, lambda done: watch("learn", done, len(dev))):
-            likelihoods[settings] = likelihood
-            measure(settings)
-    return sorted(trials.values(), key=lambda trial: -trial.bleu)
+@dataclass(frozen=True)
+class Tuned:
+    """What a store was tuned to, beside base MT and the untuned settings; the same trial where nothing was better."""
+
+    best: Trial
+    untuned: Trial
+    base: Trial
+    segments: dict[str, int]  # of each dev set, by its name
+    held_out: bool
 
 
 def tune_store(
@@ -161,29 +157,261 @@ def tune_store(
     *,
     decoded: int = 4,
     progress: Progress | None = None,
-) -> Trial:
+) -> Tuned:
     """Tune what `auto` stands for, and keep the best settings beside the store, where `translate` finds them.
 
-    Without a dev set, some of the store's own segments are translated without what the store has of them.
+    Without a dev set, segments of the store are held out: some of projects that it knows, and some of projects that it
+    does not know (`knnmt.held_out`). Settings are kept only if they are better than the untuned ones by more than
+    chance, and on neither of the two worse.
     """
-    held_out = dev is None
-    chosen = list(dev) if dev is not None else _held_out(store)
-    found = overlaps(store, [segment.source for segment in chosen])
-    system = automatic(store)
-    trials = tune(
-        model, store, chosen, system, adapt=("distance", "learned"), decoded=decoded,
-        removed=found.entries(store) if found.count else None, progress=progress,
-    )  # fmt: skip
-    base = next(trial for trial in trials if not trial.settings.weight)
-    notes = {"bleu": trials[0].bleu, "base_bleu": base.bleu, "segments": len(chosen), "held_out": held_out}
-    trials[0].settings.save(store.path / TUNED, **notes)
-    return trials[0]
+    if dev is None:
+        sets = held_out(store)
+    else:
+        sets = [DevSet("dev", (Fold(dev, overlaps(store, [segment.source for segment in dev]).segments),))]
+    search = _Search(model, store, sets, RetrievalSettings(system=automatic(store)), None, progress)
+    best = search.run(("distance", "learned"), decoded)[0]
+    base, untuned = search.trials[search.silent], search.trials[search.untuned]
+    if search.gain(best) < BETTER:
+        best = untuned
+    tuned = Tuned(best, untuned, base, {some.name: len(some) for some in search.sets}, dev is None)
+    notes = {
+        name: {some: asdict(figures) for some, figures in trial.sets.items()}
+        for name, trial in (("tuned", best), ("untuned", untuned), ("base", base))
+    }
+    best.settings.save(store.path / TUNED, **notes, segments=tuned.segments, held_out=tuned.held_out)
+    return tuned
 
 
-def _held_out(store: Datastore) -> list[Segment]:
-    """Some of the store's segments, from all over it."""
-    count = store.part.sizes["segments"]
-    return [store.part.segment(number) for number in range(0, count, max(1, count // HELD_OUT))][:HELD_OUT]
+class _Search:
+    """The settings of a system, judged by dev sets."""
+
+    def __init__(
+        self,
+        model: Model,
+        store: Datastore,
+        sets: Sequence[DevSet],
+        given: RetrievalSettings,
+        translate: TranslateSettings | None,
+        progress: Progress | None,
+    ) -> None:
+        require_system(given.system)
+        self.model, self.store = model, store
+        self.sets = [DevSet(some.name, tuple(_usable(some.folds))) for some in sets]
+        if not all(len(some) for some in self.sets):
+            raise UsageError("there is nothing to tune on: the dev set has no segments")
+        self.watch = progress or (lambda stage, done, total: None)
+        # what is tuned is retrieval: a text that the store has as a whole would come out right with any settings
+        self.options = (translate or TranslateSettings(beam=1, batch_size=64)).model_copy(update={"exact": False})
+        self.most = _most_k(store, given.system)
+        self.given = given.without_gate().model_copy(update={"k": self.most})
+        self.first = {
+            fold.left_out: Retriever(store, model.device, self.given, left_out=fold.left_out)
+            for some in self.sets
+            for fold in some.folds
+        }
+        self.scale = next(iter(self.first.values())).tensors.scale
+        self.silent = self._settings(adapt="constant", weight=SILENT)
+        self.untuned = self._untuned()
+        self.likelihoods: dict[RetrievalSettings, float] = {}
+        self.seen: dict[int | None, list[Seen]] = {}  # of each dev set, by c
+        self.trials: dict[RetrievalSettings, Trial] = {}
+
+    def run(self, adapt: Sequence[Adapt], decoded: int) -> list[Trial]:
+        """All trials, the best first."""
+        rules = set(adapt) | {"distance"} if "learned" in adapt else set(adapt)
+        leans = (LEANS if len(self.sets) == 1 else SHY_LEANS)[:decoded] if "learned" in adapt else ()
+        self._look_up(rules)
+        self._go_beyond(self._ranked(), rules)
+        ranked = self._ranked()
+        first = [self.silent, *([self.untuned] if "distance" in rules else []), *_spread(ranked, decoded)]
+        first = list(dict.fromkeys(first))
+        total = len(first) + decoded + len(leans)
+        self.watch("translate", 0, total)
+        for settings in first:
+            self._measure(settings, total)
+        best = self._best(self.trials.values())
+        if best.settings != self.silent:
+            around = _around(best.settings, self.scale, self.most)
+        else:
+            near = self._best(trial for trial in self.trials.values() if trial is not best)
+            around = _shyer(near.settings, self.scale)
+        for settings in [settings for settings in around if settings not in self.trials][:decoded]:
+            self._measure(settings, total)
+        if leans:
+            distant = [trial for trial in self.trials.values() if trial.settings.adapt == "distance"]
+            ruled = self._best(distant).settings
+            for settings, likelihood in self._learned(ruled, leans):
+                self.likelihoods[settings] = likelihood
+                self._measure(settings, total)
+        return sorted(self.trials.values(), key=lambda trial: -self.gain(trial))
+
+    def gain(self, trial: Trial) -> float:
+        """How much better a trial is than the untuned settings, or than base MT where those were not tried.
+
+        By BLEU; with several dev sets by the mean of BLEU and chrF: that of all sets if it is worse on none, else of
+        that where it is worst.
+        """
+        than = self.trials.get(self.untuned) or self.trials[self.silent]
+        if len(trial.sets) == 1:
+            return trial.bleu - than.bleu
+        gains = [
+            (ours.bleu + ours.chrf - theirs.bleu - theirs.chrf) / 2
+            for ours, theirs in zip(trial.sets.values(), than.sets.values(), strict=True)
+        ]
+        return fmean(gains) if min(gains) >= 0 else min(gains)
+
+    # ------------------------------------------------------------------------------------------------ likelihood
+
+    def _look_up(self, rules: Collection[str]) -> None:
+        """The likelihoods of all settings of the grids; c grows while more of it is better."""
+        sizes: tuple[int | None, ...] = SIZES.get(self.given.system, (None,))
+        best = -float("inf")
+        for size in sizes:
+            self.seen[size] = self._see(size, len(sizes))
+            found = dict(self._coarse(size, rules))
+            self.likelihoods |= found
+            before, best = best, max(best, *found.values())
+            if best < before + EQUAL:
+                break
+
+    def _see(self, size: int | None, sizes: int = 0) -> list[Seen]:
+        """What the states of the references find, in each dev set."""
+        total = sizes * sum(map(len, self.sets))
+        seen = []
+        for some in self.sets:
+            sized = self.given.model_copy(update={"c": size})
+            shown = [(self._retriever(fold, sized), fold.segments) for fold in some.folds]
+            seen.append(see(self.model, shown, lambda done: self.watch("look up", done, total) if total else None))
+        if not all(seen):
+            raise UsageError("there is nothing to tune on: all segments of the dev set are too long for the model")
+        return [one for one in seen if one is not None]
+
+    def _coarse(self, size: int | None, rules: Collection[str]) -> Iterator[tuple[RetrievalSettings, float]]:
+        """The likelihood of the references under all settings of the grids."""
+        shares: list[dict[str, object]] = []
+        if "constant" in rules:
+            shares += [{"adapt": "constant", "weight": weight} for weight in CONSTANT]
+        if "distance" in rules:
+            pairs = itertools.product(MOST_WEIGHTS, REACHES)
+            shares += [{"adapt": "distance", "weight": weight, "reach": self.scale * reach} for weight, reach in pairs]
+        counts = [None] if self.most is None else [*(k for k in K if k < self.most), self.most]
+        for k, fraction in itertools.product(counts, TEMPERATURES):
+            found = {"k": k, "c": size, "temperature": self.scale * fraction}
+            p_knn = [seen.p_knn(k, self.scale * fraction) for seen in self.seen[size]]
+            for share in shares:
+                settings = self.given.model_copy(update=found | share)
+                each = (seen.likelihood(settings, p) for seen, p in zip(self.seen[size], p_knn, strict=True))
+                yield settings, fmean(each)
+
+    def _ranked(self) -> list[RetrievalSettings]:
+        """The likeliest settings first; of equals, those that cost less."""
+        return sorted(self.likelihoods, key=lambda s: (-round(self.likelihoods[s] / EQUAL), s.k or 0, s.c or 0))
+
+    def _go_beyond(self, ranked: Sequence[RetrievalSettings], rules: set[str]) -> None:
+        """Look beyond the ends of the grids, from the likeliest settings of each kind on, as far as it gets better."""
+        for rule in sorted(rules & {"constant", "distance"}):
+            best = next(settings for settings in ranked if settings.adapt == rule)
+            moved = True
+            while moved:
+                moved = False
+                for name, axis in _axes(best, self.scale).items():
+                    while (value := axis.beyond(getattr(best, name))) is not None:
+                        further = best.model_copy(update={name: value})
+                        if self._likelihood(further) < self.likelihoods[best] + EQUAL:
+                            break
+                        best, moved = further, True
+
+    def _likelihood(self, settings: RetrievalSettings) -> float:
+        if settings not in self.likelihoods:
+            if settings.c not in self.seen:
+                self.seen[settings.c] = self._see(settings.c)
+            self.likelihoods[settings] = fmean(seen.likelihood(settings) for seen in self.seen[settings.c])
+        return self.likelihoods[settings]
+
+    # ----------------------------------------------------------------------------------------------- translation
+
+    def _measure(self, settings: RetrievalSettings, total: int) -> None:
+        """Translate the dev sets."""
+        translator = Translator(self.model)
+        figures = {}
+        for some in self.sets:
+            texts: list[str] = []
+            for fold in some.folds:
+                if settings != self.silent:
+                    translator.retriever = self._retriever(fold, settings)
+                texts += [found.text for found in translator.translate([s.source for s in fold.segments], self.options)]
+            references = [segment.target for fold in some.folds for segment in fold.segments]
+            figures[some.name] = Figures(bleu(texts, references).value, chrf(texts, references).value)
+        mean = fmean(each.bleu for each in figures.values())
+        self.trials[settings] = Trial(settings, self._likelihood(settings), mean, figures, tuple(self._ends(settings)))
+        self.watch("translate", 1, total)
+
+    def _best(self, trials: Iterable[Trial]) -> Trial:
+        return max(trials, key=self.gain)
+
+    def _learned(self, ruled: RetrievalSettings, leans: Sequence[float]) -> Iterator[tuple[RetrievalSettings, float]]:
+        """Settings with a gate that learnt from the references, as it is and leaning to the store; and their
+        likelihood. None where the store has nothing for these."""
+        total = sum(map(len, self.sets))
+        shown = [[(self._retriever(fold, ruled), fold.segments) for fold in some.folds] for some in self.sets]
+        lessons = [lesson(self.model, some, lambda done: self.watch("learn", done, total)) for some in shown]
+        made = self.store.manifest
+        gate = train(_together(lessons), Purpose(ruled.system, made.key, made.metric))
+        for lean in leans if gate is not None else ():
+            assert gate is not None
+            leaning = gate.leaning(lean)
+            each = (float(one.log_p(leaning(one.seen).clamp(max=MOST)).mean()) for one in lessons)
+            yield ruled.model_copy(update={"adapt": "learned", "gate": leaning}), fmean(each)
+
+    # -------------------------------------------------------------------------------------------------- settings
+
+    def _retriever(self, fold: Fold, settings: RetrievalSettings) -> Retriever:
+        return Retriever(self.store, self.model.device, settings, tensors=self.first[fold.left_out].tensors)
+
+    def _settings(self, **changes: object) -> RetrievalSettings:
+        """Settings with numbers for all that has a default by the store."""
+        size = self.given.seen if self.given.system in SIZES else None
+        numbers = {"c": size, "temperature": self.given.temperature_of(self.scale)}
+        return self.given.model_copy(update=numbers | changes)
+
+    def _untuned(self) -> RetrievalSettings:
+        """What a system does where nothing was tuned."""
+        fresh = RetrievalSettings(system=self.given.system)
+        k = None if self.most is None else min(fresh.k or self.most, self.most)
+        return self._settings(
+            k=k, adapt="distance", weight=fresh.most_weight, reach=fresh.reach_of(self.scale),
+            temperature=fresh.temperature_of(self.scale),
+        )  # fmt: skip
+
+    def _ends(self, settings: RetrievalSettings) -> Iterator[str]:
+        """The values that lie at an end of what is searched."""
+        if settings == self.silent:
+            return
+        if self.most is not None and settings.k == self.most:
+            yield f"k = {settings.k}"
+        if settings.c is not None and settings.c == max(SIZES.get(settings.system, (0,))):
+            yield f"c = {settings.c}"
+        letters = {"temperature": "T", "reach": "τ", "weight": "λ"}
+        for name, axis in _axes(settings, self.scale).items() if settings.adapt != "learned" else ():
+            if axis.ends_at(value := getattr(settings, name)):
+                yield f"{letters[name]} = {value:.3g}"
+
+
+def _usable(folds: Iterable[Fold]) -> Iterator[Fold]:
+    """Folds without what has no text on one side."""
+    for fold in folds:
+        if segments := [segment for segment in fold.segments if segment.source.strip() and segment.target.strip()]:
+            yield Fold(segments, fold.left_out)
+
+
+def _together(lessons: Sequence[Lesson]) -> Lesson:
+    """One lesson of several, whose segments are others."""
+    columns = []
+    before = 0
+    for one in lessons:
+        columns.append((one.seen, one.p_knn, one.p_mt, one.asked, one.fixed, one.segments + before))
+        before += int(one.segments.max()) + 1
+    return Lesson(*(torch.cat(column) for column in zip(*columns, strict=True)))
 
 
 def _most_k(store: Datastore, system: str) -> int | None:
@@ -191,140 +419,7 @@ def _most_k(store: Datastore, system: str) -> int | None:
     if system == "similar":
         return None
     k_max = store.manifest.settings["k_max"] if system == "faster" else None
-    return min(max(K), k_max or max(K))
-
-
-class _Shown(NamedTuple):
-    """Some references as the model sees them, beside what their sentences may see of the store.
-
-    states of their tokens, (B, T, d) each; logits (B, T, V); wanted: (B, T), the tokens; there: (B, T), whether one is
-    """
-
-    look: SentenceLookup
-    states: States
-    logits: Tensor
-    wanted: Tensor
-    there: Tensor
-    segments: list[int]
-
-    @property
-    def query(self) -> Tensor:
-        """What is looked up. (B, T, d)."""
-        return self.look.tensors.query(self.states.key(self.look.key))
-
-    def of_wanted(self, log_p: Tensor) -> Tensor:
-        """The probability of each token. (B, T, V) to (B, T)."""
-        return log_p.gather(2, self.wanted[:, :, None])[:, :, 0].exp()
-
-
-def _show(model: Model, retriever: Retriever, dev: Sequence[Segment]) -> Iterator[_Shown]:
-    """Show the references to the model, a batch at a time; those that are too long for it are left out."""
-    special, network = model.special, model.transformer
-    sources = model.tokenizer.encode_source([segment.source for segment in dev])
-    targets = [[*special.prefix, *ids] for ids in model.tokenizer.encode_target([segment.target for segment in dev])]
-    room = network.architecture.max_positions - 1
-    fitting = [
-        n for n, (s, t) in enumerate(zip(sources, targets, strict=True)) if len(s) <= model.max_source and len(t) < room
-    ]
-    if not fitting:
-        raise UsageError("there is nothing to tune on: all segments of the dev set are too long for the model")
-    for rows in batches([max(len(sources[n]), len(targets[n]) + 1) for n in fitting], BATCH_TOKENS):
-        some = [fitting[row] for row in rows]
-        ids, mask = padded([sources[n] for n in some], special.pad, model.device)
-        given, _ = padded([[special.start, *targets[n]] for n in some], special.pad, model.device)
-        wanted, there = padded([[*targets[n], special.end] for n in some], special.pad, model.device)
-        there[:, : len(special.prefix)] = False
-        encoded = network.encode(ids, mask)
-        states = network.force(given, encoded)
-        look = retriever.look(ids, mask, encoded.states)
-        yield _Shown(look, states, network.logits(states.output), wanted, there, some)
-
-
-@torch.inference_mode()
-def _see(model: Model, retriever: Retriever, dev: Sequence[Segment], advance: Callable[[int], None]) -> _Seen:
-    """Look up all states of the references."""
-    seen: list[tuple[Tensor, ...]] = []
-    for shown in _show(model, retriever, dev):
-        found = shown.look.lookup.find(shown.query)
-        matches = found.tokens == shown.wanted[:, :, None]
-        counts = found.log_counts.expand_as(found.distances)
-        p_mt = shown.of_wanted(shown.logits.log_softmax(dim=-1))
-        kept = found.distances, matches, counts, found.nearest, p_mt
-        seen.append(tuple(each[shown.there].cpu() for each in kept))
-        advance(len(shown.segments))
-    columns = list(zip(*seen, strict=True))
-    return _Seen(
-        distances=_joined(columns[0], torch.inf),
-        matches=_joined(columns[1], False),
-        log_counts=_joined(columns[2], 0.0),
-        nearest=torch.cat(columns[3]),
-        p_mt=torch.cat(columns[4]),
-        scale=retriever.tensors.scale,
-    )
-
-
-def _learned(
-    model: Model, retriever: Retriever, dev: Sequence[Segment], leans: Sequence[float], advance: Callable[[int], None]
-) -> Iterator[tuple[RetrievalSettings, float]]:
-    """The retriever's settings with a gate that learnt from the references, as it is and leaning to the store; and
-    their likelihood. None where the store has nothing for these."""
-    lesson, made = _lesson(model, retriever, dev, advance), retriever.store.manifest
-    gate = train(lesson, Purpose(retriever.settings.system, made.key, made.metric))
-    for lean in leans if gate is not None else ():
-        assert gate is not None
-        leaning = gate.leaning(lean)
-        settings = retriever.settings.model_copy(update={"adapt": "learned", "gate": leaning})
-        yield settings, float(lesson.log_p(leaning(lesson.seen).clamp(max=MOST)).mean())
-
-
-@torch.inference_mode()
-def _lesson(model: Model, retriever: Retriever, dev: Sequence[Segment], advance: Callable[[int], None]) -> Lesson:
-    """What a gate sees of each reference token in a step that wants it, by the functions of a step."""
-    seen: list[tuple[Tensor, ...]] = []
-    for shown in _show(model, retriever, dev):
-        found = shown.look.neighbours(shown.states)
-        fixed = shown.look.weight(found, shown.logits, shown.logits[:, :, 0])  # by distance
-        open_ = found.nearest < torch.inf
-        p_knn = _p_of(found.tokens, found.log_p, shown.wanted)
-        heard = shown.look.heard(shown.states, found.nearest)
-        if heard is not None:  # a lesson has a weight of its own, whatever the gate says
-            open_ &= heard.weight == 0
-        log_p = shown.logits.log_softmax(dim=-1)
-        given = features(found, log_p, torch.zeros_like(log_p[:, :, 0]), shown.look.tensors.scale)
-        numbers = torch.tensor(shown.segments, device=given.device)[:, None].expand(open_.shape)
-        columns = given, p_knn, shown.of_wanted(log_p), open_, fixed, numbers
-        seen.append(tuple(each[shown.there].cpu() for each in columns))
-        advance(len(shown.segments))
-    return Lesson(*(torch.cat(column) for column in zip(*seen, strict=True)))
-
-
-def _p_of(tokens: Tensor, log_p: Tensor, wanted: Tensor) -> Tensor:
-    """p of the wanted token (B, K), given the tokens that have any (B, K, k), which may be there several times."""
-    return log_p.masked_fill(tokens != wanted[:, :, None], -torch.inf).amax(dim=2).exp()
-
-
-def _joined(parts: Sequence[Tensor], filler: float) -> Tensor:
-    """Rows of several lengths as one table, filled up."""
-    longest = max(part.size(1) for part in parts)
-    return torch.cat([torch.nn.functional.pad(part, (0, longest - part.size(1)), value=filler) for part in parts])
-
-
-def _coarse(seen: _Seen, base: RetrievalSettings, rules: Collection[str]) -> Iterator[tuple[RetrievalSettings, float]]:
-    """The likelihood of the references under all settings of the grids."""
-    shares: list[dict[str, object]] = []
-    if "constant" in rules:
-        shares += [{"adapt": "constant", "weight": weight} for weight in CONSTANT]
-    if "distance" in rules:
-        pairs = itertools.product(MOST_WEIGHTS, REACHES)
-        shares += [{"adapt": "distance", "weight": weight, "reach": seen.scale * reach} for weight, reach in pairs]
-    most = base.k
-    sizes = [None] if most is None else [k for k in K if k <= most] or [most]
-    for k, fraction in itertools.product(sizes, TEMPERATURES):
-        found = {"k": k, "temperature": seen.scale * fraction}
-        p_knn = seen.p_knn(k, seen.scale * fraction)
-        for share in shares:
-            settings = base.model_copy(update=found | share)
-            yield settings, seen.likelihood(settings, p_knn)
+    return min(max(K), k_max or max(K), store.part.sizes["entries"])
 
 
 def _spread(ranked: Sequence[RetrievalSettings], count: int) -> list[RetrievalSettings]:

@@ -209,3 +209,16 @@ def test_refusals(model: Model, store: Datastore, texts: list[str]) -> None:
         with pytest.raises(UsageError, match="cannot sweep"):
             Sweep.parse(bad)
     assert speed.served(store) == list(SYSTEMS)
+
+
+def test_an_index_is_timed_and_swept_for_the_system_that_searches_by_it(
+    model: Model, texts: list[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("faiss")
+    store = built(model, tmp_path, index=True)
+    settings = SMALL.model_copy(update={"systems": ("knn", "faster"), "index": True})
+    rows, _ = measure(model, store, texts[:2], settings, Sweep.parse("nprobe=2,4"))
+    assert [(row.system, row.nprobe) for row in rows] == [("base", None), ("knn", 2), ("faster", None), ("knn", 4)]
+    made = speed.translator(model, Variant("knn", settings, store)).retriever
+    assert made is not None
+    assert made.settings.index

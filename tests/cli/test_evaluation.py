@@ -55,9 +55,9 @@ def test_tune(tiny: Path, store: Path, corpus: Path, tmp_path: Path) -> None:
     note, *other = done.stderr.splitlines()
     assert note.startswith("note: the store has ")
     assert "of 20 dev segments: left out" in note
-    assert all("base MT" in line for line in other)
+    assert all("base MT" in line or "at the end of what is searched" in line for line in other)
     scores = [float(row.split()[0]) for row in done.stdout.splitlines() if row.strip()[:1].isdigit()]
-    assert 3 <= len(scores) <= 7
+    assert 3 <= len(scores) <= 8
     assert scores == sorted(scores, reverse=True)
     assert "base MT" in done.stdout
 
@@ -83,7 +83,7 @@ def test_tune(tiny: Path, store: Path, corpus: Path, tmp_path: Path) -> None:
     assert content["segments"] == 9
     assert not content["overlaps"]["excluded"]
     assert {trial["settings"]["adapt"] for trial in content["trials"]} == {"constant"}
-    assert 0 in [trial["settings"]["lambda"] for trial in content["trials"]]
+    assert 0 < min(trial["settings"]["lambda"] for trial in content["trials"]) < 1e-6  # base MT, and lessons
     assert content["bleu"] == max(trial["bleu"] for trial in content["trials"]) >= content["base_bleu"]
 
 

@@ -1,6 +1,6 @@
 """Random stores with sentences to look up in them: what a system makes of those, beside what the oracle makes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -139,12 +139,12 @@ def assert_same(
     case: Case,
     chosen: RetrievalSettings,
     arrays: datastore.Store | None = None,
-    removed: NDArray[np.bool_] | None = None,
+    left_out: Collection[int] = (),
     device: str = "cpu",
     oracle: Callable[..., systems.Found] | None = None,
 ) -> None:
     """A system finds what the oracle finds in these arrays (the case's own if None), and mixes it as that does."""
-    retriever = Retriever(store, torch.device(device), chosen, removed=removed)
+    retriever = Retriever(store, torch.device(device), chosen, left_out=left_out)
     ours, found = case.mixed(retriever), case.found(retriever)
     wanted = oracle_settings(chosen, case.metric)
     arrays = case.arrays if arrays is None else arrays
@@ -158,6 +158,12 @@ def assert_same(
                 assert entries[entries >= 0].tolist() == [neighbour.entry for neighbour in truth.neighbours]
             p = systems.mixed(case.p_mt[row, beam], truth, wanted)
             np.testing.assert_allclose(ours[row, beam], p, atol=1e-5)
+
+
+def some_segments(offsets: NDArray[np.int64], share: float, seed: int) -> tuple[frozenset[int], NDArray[np.bool_]]:
+    """About this share of a store's segments, by number, and a mask of their entries (E,). offsets: of their targets"""
+    chosen = np.random.default_rng(seed).random(len(offsets) - 1) < share
+    return frozenset(np.flatnonzero(chosen).tolist()), chosen.repeat(np.diff(offsets))
 
 
 def decoded(store: Datastore, side: str) -> NDArray[np.float32]:

@@ -87,18 +87,19 @@ def test_2_every_label_has_its_own_distance(tmp_path: Path) -> None:
 def test_3_a_cluster_without_entries_is_not_selectable_and_the_next_nearest_is(tmp_path: Path, system: str) -> None:
     # of type 0, cluster 0 lies just where the source token is, and cluster 1 far away
     segments = [
-        Segment([0, 0], [1, 2], [(0, 0), (1, 1)], np.array([[0, 0], [8, 8]]) * 1.0, np.array([[0, 0], [3, 0]]) * 1.0)
+        Segment([0], [1], [(0, 0)], np.array([[0.0, 0.0]]), np.array([[0.0, 0.0]])),
+        Segment([0], [2], [(0, 0)], np.array([[8.0, 8.0]]), np.array([[3.0, 0.0]])),
     ]
-    whole = written(oracle_build(segments, {(0, 0): 0, (0, 1): 1}, 1, 4), tmp_path / "whole", vocabulary=3)
+    whole = written(oracle_build(segments, {(0, 0): 0, (1, 0): 1}, 1, 4), tmp_path / "whole", vocabulary=3)
     assert find(whole, system, [0], (0, 0), k=1).entries.tolist() == [[[0]]]
     # empty from the beginning: the only tokens are in clusters 1 and 2
-    gap = written(oracle_build(segments, {(0, 0): 2, (0, 1): 1}, 1, 4), tmp_path / "gap", vocabulary=3)
+    gap = written(oracle_build(segments, {(0, 0): 2, (1, 0): 1}, 1, 4), tmp_path / "gap", vocabulary=3)
     found = find(gap, system, [0], (0, 0), k=1)
     assert found.entries.tolist() == [[[0]]]
     assert found.distances.isfinite().all()
-    # emptied by a removal
+    # emptied by what is left out
     chosen = RetrievalSettings(system=system, k=1, temperature=1.0, adapt="constant", weight=0.5)
-    retriever = Retriever(whole, CPU, chosen, removed=np.array([True, False]))
+    retriever = Retriever(whole, CPU, chosen, left_out=[0])
     look = retriever.look(torch.tensor([[0]]), torch.ones(1, 1, dtype=torch.bool), torch.zeros(1, 1, 2))
     found = look.lookup.find(torch.zeros(1, 1, 2))
     assert found.entries.tolist() == [[[1]]]

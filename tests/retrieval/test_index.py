@@ -15,7 +15,7 @@ from knnmt.model.checkpoint import Model, load
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.systems import Retriever, SentenceLookup
 
-from .examples import CPU, built
+from .examples import CPU, built, some_segments
 
 faiss = pytest.importorskip("faiss")
 
@@ -61,9 +61,9 @@ def test_a_flat_index_finds_what_the_exact_search_finds(store: Datastore) -> Non
     assert torch.equal(by_index.lookup.find(query[1:]).entries, ours.entries[1:])
 
 
-def test_removed_entries_make_room_for_those_behind_them(store: Datastore) -> None:
-    removed = np.random.default_rng(1).random(store.part.sizes["entries"]) < 0.6
-    by_index, exact = looks(store, removed=removed)
+def test_segments_left_out_make_room_for_those_behind_them(store: Datastore) -> None:
+    left_out, removed = some_segments(store.part["target_offsets"], 0.6, seed=1)
+    by_index, exact = looks(store, left_out=left_out)
     query = exact.tensors.query(states_near(store))
     ours, theirs = by_index.lookup.find(query), exact.lookup.find(query)
     assert (ours.entries >= 0).all()
@@ -90,8 +90,8 @@ def test_an_index_of_lists_is_searched_in_as_many_as_asked_for(
         close = torch.isclose(found.distances, wanted.distances, rtol=1e-3, atol=1e-3)
         assert bool(close.all()) == all_found
         assert (found.distances >= wanted.distances - 1e-3).all()
-    removed = np.random.default_rng(1).random(len(keys)) < 0.6
-    by_index, exact = looks(store, removed=removed)  # all of its lists, by the settings' default
+    left_out, removed = some_segments(store.part["target_offsets"], 0.6, seed=1)
+    by_index, exact = looks(store, left_out=left_out)  # all of its lists, by the settings' default
     found, wanted = by_index.lookup.find(query), exact.lookup.find(query)
     torch.testing.assert_close(found.distances, wanted.distances, rtol=1e-3, atol=1e-3)
     assert not removed[found.entries.numpy()].any()

@@ -16,7 +16,7 @@ from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.systems import Retriever
 
 from ..oracle import prototypes, systems
-from .examples import CPU, Case, oracle_settings
+from .examples import CPU, Case, oracle_settings, some_segments
 
 
 def off_grid(case: Case, seed: int) -> Case:
@@ -62,7 +62,7 @@ def test_prototypes_give_the_oracles_distribution(
 def test_a_prototype_that_lost_an_entry_is_not_found(seed: int, parts: int) -> None:
     case = off_grid(Case.drawn(seed), seed)
     arrays = case.arrays | prototypes.gathered(case.arrays, parts)
-    removed = np.random.default_rng(seed).random(len(arrays["target_ids"])) < 0.3
+    left_out, removed = some_segments(arrays["target_offsets"], 0.3, seed)
     chosen = RetrievalSettings(system="proto", k=100, c=100)
     starts = np.cumsum([0, *arrays["proto_counts"]])
     whole = [not removed[arrays["proto_members"][a:b]].any() for a, b in pairwise(starts)]
@@ -70,7 +70,7 @@ def test_a_prototype_that_lost_an_entry_is_not_found(seed: int, parts: int) -> N
     with tempfile.TemporaryDirectory() as folder:
         store = replace(case, arrays=arrays).write(Path(folder) / "store")
         every = case.found(Retriever(store, CPU, chosen)).entries
-        found = case.found(Retriever(store, CPU, chosen, removed=removed)).entries
+        found = case.found(Retriever(store, CPU, chosen, left_out=left_out)).entries
     for row in range(len(found)):
         before, after = ({e for e in some[row, 0].tolist() if e >= 0} for some in (every, found))
         assert after <= allowed

@@ -1,4 +1,4 @@
-"""Removed entries are found by no system: each answers as the oracle does on a store without them."""
+"""Segments that are left out are found by no system: each answers as the oracle does on a store without them."""
 
 import tempfile
 from itertools import pairwise
@@ -16,7 +16,7 @@ from knnmt.retrieval.systems import Retriever
 
 from ..oracle import systems
 from ..oracle.datastore import Store, offsets
-from .examples import CPU, ORACLE, Case, assert_same
+from .examples import CPU, ORACLE, Case, assert_same, some_segments
 
 
 def without(arrays: Store, removed: NDArray[np.bool_]) -> Store:
@@ -44,11 +44,11 @@ def oracle(system: str, removed: NDArray[np.bool_]) -> Any:
     probe=st.sampled_from([1, 2]), adapt=st.sampled_from(["constant", "distance"]),
 )  # fmt: skip
 @settings(max_examples=40, deadline=None)
-def test_a_system_answers_as_if_removed_entries_had_never_been_linked(
+def test_a_system_answers_as_if_entries_that_are_left_out_had_never_been_linked(
     system: str, seed: int, share: float, k: int, probe: int, adapt: Any
 ) -> None:
     case = Case.drawn(seed)
-    removed = np.random.default_rng(seed).random(len(case.arrays["target_ids"])) < share
+    left_out, removed = some_segments(case.arrays["target_offsets"], share, seed)
     chosen = RetrievalSettings(
         system=system, k=k, c=2, temperature=1.5, weight=0.7, adapt=adapt, reach=4.0,
         probe=probe if system == "faster" else 1,
@@ -56,8 +56,8 @@ def test_a_system_answers_as_if_removed_entries_had_never_been_linked(
     with tempfile.TemporaryDirectory() as folder:
         store = case.write(Path(folder) / "store")
         arrays = without(case.arrays, removed)
-        assert_same(store, case, chosen, arrays, removed, oracle=oracle(system, removed))
-        retriever = Retriever(store, CPU, chosen, removed=removed)
+        assert_same(store, case, chosen, arrays, left_out, oracle=oracle(system, removed))
+        retriever = Retriever(store, CPU, chosen, left_out=left_out)
         entries = case.found(retriever).entries
         assert not removed[entries[entries >= 0].numpy()].any()
         # a retriever that shares the tensors leaves the same out
@@ -66,10 +66,10 @@ def test_a_system_answers_as_if_removed_entries_had_never_been_linked(
 
 
 @pytest.mark.parametrize("system", ORACLE)
-def test_with_everything_removed_each_system_is_base_mt(tmp_path: Path, system: str) -> None:
+def test_with_everything_left_out_each_system_is_base_mt(tmp_path: Path, system: str) -> None:
     case = Case.drawn(1)
-    removed = np.ones(len(case.arrays["target_ids"]), bool)
+    left_out = range(len(case.arrays["target_offsets"]) - 1)
     chosen = RetrievalSettings(system=system, k=3, temperature=1.0, weight=0.9, adapt="constant")
-    retriever = Retriever(case.write(tmp_path / "store"), CPU, chosen, removed=removed)
+    retriever = Retriever(case.write(tmp_path / "store"), CPU, chosen, left_out=left_out)
     assert (case.found(retriever).entries == -1).all()
     np.testing.assert_allclose(case.mixed(retriever), case.p_mt, rtol=1e-5)

@@ -38,7 +38,7 @@ def clustered(m: int, coarse_from: int, scale: float = 1.0) -> Store:
     members = np.concatenate([np.arange(b, e) for b, e in zip(begin, end, strict=True)] or [np.empty(0, np.int64)])
     return {
         "target_ids": ids,
-        "target_offsets": np.array([0, TOKENS]),
+        "target_offsets": np.arange(TOKENS + 1),
         "target_keys": targets,
         "type_offsets": offsets_of(np.array(SIZES)),
         "link_offsets": np.arange(TOKENS + 1),
@@ -165,11 +165,10 @@ def test_a_coarse_cluster_that_was_emptied_gives_way(deep: Datastore) -> None:
     source, states = asked([1] * 40, seed=3)
     number = nearest(part["coarse_source"], states[0], type_rows(deep, "coarse_offsets", 1), 1)[0]
     gone = np.arange(*part["coarse_ranges"][number])
-    removed = np.zeros(TOKENS, bool)
     starts = part["cluster_starts"]
-    removed[part["link_entries"][starts[gone[0]] : starts[gone[-1] + 1]]] = True
+    left_out = part["link_entries"][starts[gone[0]] : starts[gone[-1] + 1]].tolist()  # each is a segment of its own
     for lists in (select.near_clusters, select.near_members, select.near_members_by_cluster):
-        found = listed(lists(Tensors(deep, CPU, removed), source, RetrievalSettings()).clusters)
+        found = listed(lists(Tensors(deep, CPU, left_out), source, RetrievalSettings()).clusters)
         assert all(len(seen) == 1 for seen in found)
         assert not {seen[0] for seen in found} & set(gone.tolist())
 

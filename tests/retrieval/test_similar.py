@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from knnmt.datastore.format import Metric
 from knnmt.retrieval import narrow, select
@@ -20,7 +19,7 @@ from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.systems import Retriever
 
 from ..oracle import similar, systems
-from .examples import CPU, CUDA, Case, oracle_settings, with_threads
+from .examples import CPU, CUDA, Case, oracle_settings, some_segments, with_threads
 from .test_prototypes import off_grid
 
 pytestmark = pytest.mark.usefixtures("way")
@@ -56,13 +55,15 @@ def assert_as_oracle(
     case: Case,
     chosen: RetrievalSettings,
     limits: similar.Limits,
-    removed: NDArray[np.bool_] | None,
+    left_out: frozenset[int] = frozenset(),
     device: str = "cpu",
 ) -> None:
     wanted = oracle_settings(chosen, case.metric)
+    offsets = case.arrays["target_offsets"]
+    removed = np.isin(np.arange(len(offsets) - 1), list(left_out)).repeat(np.diff(offsets))
     with tempfile.TemporaryDirectory() as folder, limited(limits):
         store = case.write(Path(folder) / "store")
-        retriever = Retriever(store, torch.device(device), chosen, removed=removed)
+        retriever = Retriever(store, torch.device(device), chosen, left_out=left_out)
         ours, found = case.mixed(retriever), case.found(retriever)
     for row in range(len(case.ids)):
         for beam in range(case.states.shape[1]):
@@ -90,19 +91,16 @@ def test_a_sentence_sees_and_a_state_finds_what_the_oracle_does(
         system="similar", c=c, segments=segments, temperature=1.5, weight=weight, adapt=adapt, reach=4.0
     )
     limits = similar.Limits(segments, best, offered, common)
-    assert_as_oracle(drawn(seed, metric), chosen, limits, None, device)
+    assert_as_oracle(drawn(seed, metric), chosen, limits, device=device)
 
 
-@given(seed=st.integers(0, 2**32 - 1), share=st.sampled_from([0.2, 0.9]), whole=st.booleans())
+@given(seed=st.integers(0, 2**32 - 1), share=st.sampled_from([0.2, 0.9]))
 @settings(max_examples=40, deadline=None)
-def test_removed_entries_are_not_found_and_removed_segments_take_no_room(seed: int, share: float, whole: bool) -> None:
-    case, rng = drawn(seed), np.random.default_rng(seed)
-    offsets = case.arrays["target_offsets"]
-    removed = rng.random(len(case.arrays["target_ids"])) < share
-    if whole:
-        removed = np.repeat(rng.random(len(offsets) - 1) < share, np.diff(offsets))
+def test_segments_left_out_are_not_found_and_take_no_room(seed: int, share: float) -> None:
+    case = drawn(seed)
+    left_out, _ = some_segments(case.arrays["target_offsets"], share, seed)
     chosen = RetrievalSettings(system="similar", c=2, segments=1, temperature=1.5, reach=4.0)
-    assert_as_oracle(case, chosen, similar.Limits(segments=1, best=2, offered=2), removed)
+    assert_as_oracle(case, chosen, similar.Limits(segments=1, best=2, offered=2), left_out)
 
 
 @given(seed=st.integers(0, 2**32 - 1))

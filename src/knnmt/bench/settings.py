@@ -7,8 +7,8 @@ from pydantic import Field
 from knnmt.errors import UsageError
 from knnmt.settings import Settings
 
-SWEPT = ("k", "c", "batch_size", "beam", "length", "store")
-OF_RETRIEVAL = ("k", "c", "store")  # base MT is the same at every value
+SWEPT = ("k", "c", "nprobe", "batch_size", "beam", "length", "store")
+OF_RETRIEVAL = ("k", "c", "nprobe", "store")  # base MT is the same at every value
 
 
 class BenchSettings(Settings):
@@ -21,6 +21,8 @@ class BenchSettings(Settings):
     batch_size: int = Field(default=32, ge=1)
     k: int = Field(default=16, ge=1, le=4096)
     c: int | None = Field(default=None, ge=1)
+    index: bool = Field(default=False, description="knn searches by the store's FAISS index")
+    nprobe: int = Field(default=32, ge=1, description="lists searched where not all are")
     weight: float = Field(default=0.0, ge=0, le=1, alias="lambda")
     length: int | None = Field(default=None, ge=2, description="source tokens of each text; default: the input's own")
     yardsticks: bool = Field(default=False, description="also time generate() and CTranslate2")

@@ -48,7 +48,7 @@ class Speed:
 
     `ratio` is to base MT; `seconds` are of all texts, `times` those of each round; `split` is the seconds of each
     stage, in one pass of their own; `peak` is that of the longest batch; `same` counts translations that are base MT's;
-    `length` is the mean in source tokens.
+    `length` is the mean in source tokens; `nprobe` is that of knn by a FAISS index.
     """
 
     system: str
@@ -67,6 +67,7 @@ class Speed:
     split: dict[str, float]
     peak: Memory
     times: list[float]
+    nprobe: int | None = None
 
 
 @dataclass(frozen=True)
@@ -171,8 +172,13 @@ def _variants(model: Model, store: Datastore | None, point: BenchSettings, sweep
         for system in wanted or ([] if point.systems else served(opened)):
             if not _serves(opened, system):
                 raise UsageError(f"{opened.path} was built without what {system} needs: build it for that (--for)")
-            if changed is points[0] or sweep is None or sweep.name != "c" or system in BY_C:
+            if changed is points[0] or sweep is None or _means_something(sweep.name, system):
                 yield Variant(system, changed, opened)
+
+
+def _means_something(setting: str, system: str) -> bool:
+    """Whether a system is another at another value of a setting."""
+    return {"c": system in BY_C, "nprobe": system == "knn"}.get(setting, True)
 
 
 def _runner(model: Model, variant: Variant, shared: dict[tuple[str, str], Tensors]) -> Runner:
@@ -191,7 +197,10 @@ def translator(model: Model, variant: Variant, shared: dict[tuple[str, str], Ten
     """What translates as a variant says."""
     made, (system, settings, store) = Translator(model), variant
     if store is not None:
-        chosen = RetrievalSettings(system=system, k=settings.k, c=settings.c, weight=settings.weight)
+        chosen = RetrievalSettings(
+            system=system, k=settings.k, c=settings.c, weight=settings.weight, index=settings.index,
+            nprobe=settings.nprobe,
+        )  # fmt: skip
         shared = {} if shared is None else shared
         place = str(store.path), system
         made.retriever = Retriever(store, model.device, chosen, tensors=shared.get(place))
@@ -281,6 +290,7 @@ def interleaved(
                 split=splits[number],
                 peak=peaks[number],
                 times=seconds[number],
+                nprobe=settings.nprobe if system == "knn" and settings.index else None,
             )
         )
     return rows

@@ -80,6 +80,10 @@ SystemOption = Annotated[
     ),
 ]
 SettingsOption = Annotated[Path | None, typer.Option("--settings", help="Settings that `knnmt tune` wrote.")]
+IndexOption = Annotated[bool | None, typer.Option("--index", help="Search by the store's FAISS index (knn).")]
+NprobeOption = Annotated[
+    int | None, typer.Option(help="Lists searched where not all are: FAISS index, large types. [default: 32]")
+]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 DtypeOption = Annotated[str, typer.Option(help="auto, float32, float16 or bfloat16.")]
 ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads. [default: all cores]")]

@@ -13,9 +13,11 @@ from knnmt import terminal
 from knnmt.cli.app import (
     DeviceOption,
     DtypeOption,
+    IndexOption,
     JsonOption,
     LangsOption,
     ModelOption,
+    NprobeOption,
     StoreOption,
     ThreadsOption,
     app,
@@ -56,9 +58,11 @@ def bench(
     weight: Annotated[
         float, typer.Option("--lambda", help="Share of what is retrieved; 0 does all the work in equally many steps.")
     ] = 0.0,
+    index: IndexOption = None,
+    nprobe: NprobeOption = None,
     sweep: Annotated[
         list[str] | None,
-        typer.Option(help="k=8,16,64 or c=…, batch-size=…, beam=…, length=…, store=DIR,DIR; repeatable."),
+        typer.Option(help="k=8,16,64 or c=…, nprobe=…, batch-size=…, beam=…, length=…, store=DIR,DIR; repeatable."),
     ] = None,
     memory: Annotated[
         int | None, typer.Option(min=1, help="Find the largest batch that fits so many MiB, instead of timing.")
@@ -89,7 +93,8 @@ def bench(
     named = tuple(name.strip() for name in (systems or "").split(",") if name.strip())
     settings = checked(
         BenchSettings, systems=named, pairs=pairs, segments=segments, beam=beam, batch_size=batch_size, k=k, c=c,
-        yardsticks=yardsticks, **{"lambda": weight},
+        yardsticks=yardsticks, index=bool(index), **{"lambda": weight},
+        **({} if nprobe is None else {"nprobe": nprobe}),
     )  # fmt: skip
     sweeps = [Sweep.parse(text) for text in sweep or ()]
     _check(named, input, synthetic)
@@ -220,7 +225,7 @@ def _show_speed(rows: "list[Speed]", settings: "BenchSettings") -> None:
 
     varied = [
         name
-        for name in ("k", "c", "beam", "batch_size", "length", "entries")
+        for name in ("k", "c", "nprobe", "beam", "batch_size", "length", "entries")
         if len({getattr(row, name) for row in rows} - {None}) > 1
     ]
     heads = [name.replace("_", " ") for name in varied]
@@ -250,6 +255,8 @@ def _show_speed(rows: "list[Speed]", settings: "BenchSettings") -> None:
         f"{first.segments} segments, beam {settings.beam}, batches of {settings.batch_size}, λ={settings.weight:g}, "
         f"{settings.pairs} rounds of all systems in turn; the interval is that of the mean of their ratios"
     )
+    if any(row.nprobe is not None for row in rows):
+        typer.echo(f"knn searches by the store's FAISS index, nprobe={settings.nprobe} unless the table has others")
     if settings.pairs < ENOUGH:
         terminal.note(f"{settings.pairs} rounds are few for an interval: give {ENOUGH} or more (--pairs)")
     for row in rows:

@@ -10,7 +10,7 @@ from knnmt import terminal
 from knnmt.cli.app import JsonOption, ModelOption, ThreadsOption, app, load_model
 
 if TYPE_CHECKING:
-    from knnmt.demo import Comparison, Correction
+    from knnmt.demo import Comparison, Correction, Result
 
 SHOWN = 8  # examples
 TAUGHT = 4  # of corrections
@@ -18,13 +18,13 @@ TAUGHT = 4  # of corrections
 
 @app.command()
 def demo(model: ModelOption = "mini-de-en", threads: ThreadsOption = None, as_json: JsonOption = False) -> None:
-    """Show on real software strings what a memory is worth. Base MT, kNN-MT, Fast and Faster: examples, BLEU, time."""
+    """Show on real software strings what a memory is worth. For projects that it knows, and for one it does not."""
     from knnmt import demo as text
 
-    catalogs = text.catalogs()
+    catalogs, unknown = text.catalogs()
     loaded = load_model(model, str(text.LANGUAGES), "auto", "auto", threads)
     with terminal.stages() as progress:
-        found = text.compare(loaded, catalogs, progress)
+        found = text.compare(loaded, catalogs, unknown, progress)
     if as_json:
         typer.echo(json.dumps(_content(found), indent=2, ensure_ascii=False))
         return
@@ -35,24 +35,39 @@ def demo(model: ModelOption = "mini-de-en", threads: ThreadsOption = None, as_js
         segment = found.held_out[number]
         examples.add_row(segment.source, segment.target, base.translations[number], best.translations[number])
     terminal.show(examples)
-    heads = ("BLEU", "no placeholders", "placeholders", "seconds", "k", "λ")
-    scores = terminal.table("system", *heads, numbers=heads)
-    for name, result in found.results.items():
-        s = result.settings
-        most = "≤ " if s is not None and s.adapt == "distance" else ""
-        tuned = [str(s.k or "all"), f"{most}{s.most_weight:.2f}"] if s is not None else []
-        bleus = (f"{score.value:.1f}" for score in (result.bleu, result.plain, result.marked))
-        scores.add_row(name, *bleus, f"{result.seconds:.1f}", *tuned)
-    terminal.show(scores)
     typer.echo(
-        f"{len(found.held_out)} strings of {', '.join(text.PACKAGES)} with a memory of {len(catalogs.memory):,} others "
-        f"(built in {found.build_seconds:.0f} s, tuned on {text.DEV} of these in {found.tune_seconds:.0f} s).\n"
-        f"With memory ({text.CORRECTED}), {len(changed)} of them come out otherwise than by base MT; shown are the "
-        "first of medium length.\n"
-        f"BLEU: {base.bleu.signature}"
+        f"With memory ({text.CORRECTED}), {len(changed)} of {len(found.held_out)} strings come out otherwise than by "
+        "base MT; shown are the first of medium length.\n"
     )
+    *others, last = text.PACKAGES
+    typer.echo(
+        f"Projects that the memory knows: {len(found.held_out)} strings drawn at random from {', '.join(others)} and "
+        f"{last}, memory of the {len(catalogs.memory):,} others (built in {found.build_seconds:.0f} s, tuned on "
+        f"{text.DEV} of these in {found.tune_seconds:.0f} s)"
+    )
+    _show_scores(found.results)
+    typer.echo(
+        f"A project that it does not know: {len(unknown.held_out)} strings of {last}, memory of "
+        f"{len(unknown.memory):,} of {' and '.join(others)}, untuned"
+    )
+    _show_scores(found.unknown)
+    typer.echo(f"BLEU: {base.bleu.signature}")
     if found.corrections:
         _show_corrections(found.corrections)
+
+
+def _show_scores(results: "dict[str, Result]") -> None:
+    """A line for each system."""
+    heads = ("BLEU", "no placeholders", "placeholders", "seconds", "k", "λ")
+    scores = terminal.table("system", *heads, numbers=heads)
+    for name, result in results.items():
+        s = result.settings
+        most = "≤ " if s is not None and s.adapt == "distance" else ""
+        count = "all" if s is not None and s.system == "similar" else str(s and s.k)
+        used = [count, f"{most}{s.most_weight:.2f}"] if s is not None else []
+        bleus = (f"{score.value:.1f}" for score in (result.bleu, result.plain, result.marked))
+        scores.add_row(name, *bleus, f"{result.seconds:.1f}", *used)
+    terminal.show(scores)
 
 
 def _show_corrections(corrections: "list[Correction]") -> None:
@@ -73,16 +88,8 @@ def _content(found: "Comparison") -> dict[str, Any]:
     """All of it, for machines."""
     rows = zip(found.held_out, *(result.translations for result in found.results.values()), strict=True)
     return {
-        "systems": {
-            name: {
-                "bleu": asdict(result.bleu),
-                "bleu_without_placeholders": result.plain.value,
-                "bleu_with_placeholders": result.marked.value,
-                "seconds": result.seconds,
-                "settings": result.settings.model_dump(by_alias=True) if result.settings is not None else None,
-            }
-            for name, result in found.results.items()
-        },
+        "systems": {name: _scores(result) for name, result in found.results.items()},
+        "unknown_project": {name: _scores(result) for name, result in found.unknown.items()},
         "corrections": [
             {"source": one.segment.source, "taught": one.segment.target, "before": one.before, "after": one.after}
             for one in found.corrections
@@ -93,4 +100,14 @@ def _content(found: "Comparison") -> dict[str, Any]:
             {"source": segment.source, "reference": segment.target} | dict(zip(found.results, texts, strict=True))
             for segment, *texts in rows
         ],
+    }
+
+
+def _scores(result: "Result") -> dict[str, Any]:
+    return {
+        "bleu": asdict(result.bleu),
+        "bleu_without_placeholders": result.plain.value,
+        "bleu_with_placeholders": result.marked.value,
+        "seconds": result.seconds,
+        "settings": result.settings.model_dump(by_alias=True) if result.settings is not None else None,
     }

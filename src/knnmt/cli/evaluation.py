@@ -12,14 +12,17 @@ from knnmt.cli.app import (
     CorpusArgument,
     DeviceOption,
     DtypeOption,
+    IndexOption,
     JsonOption,
     ModelOption,
+    NprobeOption,
     PairOption,
     StoreNeeded,
     ThreadsOption,
     app,
     checked,
     load_model,
+    retrieval_settings,
 )
 from knnmt.errors import UsageError
 
@@ -114,6 +117,8 @@ def tune(
     exclude: Annotated[
         bool, typer.Option("--exclude-overlaps/--keep-overlaps", help="Leave out what the store has of these texts.")
     ] = True,
+    index: IndexOption = None,
+    nprobe: NprobeOption = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     threads: ThreadsOption = None,
@@ -131,6 +136,7 @@ def tune(
 
     require_system(system)
     options = checked(TranslateSettings, beam=beam, batch_size=64)
+    given = retrieval_settings(None, index=index, nprobe=nprobe)
     if output is not None:
         terminal.require_writable(output, *dev)
     segments = list(itertools.islice(read_all(dev, Languages.parse(langs)), limit))
@@ -144,7 +150,7 @@ def tune(
     with terminal.stages() as progress:
         trials = search(
             loaded, opened, segments, system, adapt=KINDS[adapt],
-            decoded=decoded, translate=options, removed=found.entries(opened) if exclude and found.count else None,
+            decoded=decoded, translate=options, left_out=found.segments if exclude else (), given=given,
             progress=progress,
         )  # fmt: skip
     best = trials[0]
@@ -159,15 +165,17 @@ def tune(
         typer.echo(json.dumps(notes | {"trials": every}, indent=2, ensure_ascii=False))
         return
     terminal.show(_trials_table(trials, system))
-    if not best.settings.weight:
+    if best.settings.silent:
         terminal.note("no settings translate this dev set better than base MT does without a store")
+    if best.ends:
+        terminal.note(f"at the end of what is searched: {', '.join(best.ends)}; beyond it there may be better settings")
     where = f"written to {output}: use it with --settings" if output is not None else "not written: name a file (-o)"
     typer.echo(f"best: BLEU {best.bleu:.2f}, base MT {_base(trials).bleu:.2f}; {where}")
 
 
 def _base(trials: "list[Trial]") -> "Trial":
     """The trial without retrieval."""
-    return next(trial for trial in trials if not trial.settings.weight)
+    return next(trial for trial in trials if trial.settings.silent)
 
 
 def _trials_table(trials: "list[Trial]", system: str) -> Any:
@@ -177,7 +185,7 @@ def _trials_table(trials: "list[Trial]", system: str) -> Any:
     for trial in trials:
         s = trial.settings
         size = [str(s.c)] if sized else []
-        if not s.weight:
+        if s.silent:
             blank = [""] * (len(size) + 2)
             table.add_row(f"{trial.bleu:.2f}", f"{trial.likelihood:.3f}", *blank, "0", "", "base MT")
             continue

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -19,6 +19,9 @@ from knnmt.cli.app import (
     checked,
     load_model,
 )
+
+if TYPE_CHECKING:
+    from knnmt.tune import Tuned
 
 StoreArgument = Annotated[Path, typer.Argument(help="The store's folder.")]
 
@@ -64,7 +67,7 @@ def build(
         Path | None, typer.Option(help="Find the best settings on this dev set, and keep them with the store.")
     ] = None,
     tune: Annotated[
-        bool, typer.Option("--tune", help="The same without a dev set, on segments of the corpus, held out.")
+        bool, typer.Option("--tune", help="The same without a dev set, on held-out segments and projects.")
     ] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace a store that is there.")] = False,
     device: DeviceOption = "auto",
@@ -97,16 +100,15 @@ def build(
             corpus, loaded, out, langs, settings,
             alignments=alignments, replace=replace, workers=workers, progress=progress,
         )  # fmt: skip
-    best = None
+    tuned = None
     if tune or dev is not None:
         from knnmt.datastore.store import Datastore
         from knnmt.tune import tune_store
 
         with terminal.stages() as progress:
-            best = tune_store(loaded, Datastore.open(out), dev, progress=progress)
+            tuned = tune_store(loaded, Datastore.open(out), dev, progress=progress)
     if as_json:
-        tuned = None if best is None else {"bleu": best.bleu, "settings": best.settings.model_dump(by_alias=True)}
-        typer.echo(json.dumps(asdict(report) | {"tuned": tuned}, indent=2))
+        typer.echo(json.dumps(asdict(report) | {"tuned": None if tuned is None else _figures(tuned)}, indent=2))
         return
     dropped = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
     typer.echo(f"kept {report.kept:,} segments" + (f"; dropped {dropped}" if dropped else ""))
@@ -114,11 +116,39 @@ def build(
     spent = f"{sum(report.seconds.values()):.1f} s" + (f" ({', '.join(slow)})" if slow else "")
     done = f"made in {spent}" if report.seconds else "it was there already"
     typer.echo(f"{out}: {terminal.size(report.size)}; {done}")
-    if best is not None:
-        typer.echo(f"tuned {best.settings.system}: BLEU {best.bleu:.2f}; used by default from now on")
+    if tuned is not None:
+        _show_tuned(tuned)
     if report.left_out:
         whole = terminal.size(report.size + report.left_out)
         typer.echo(f"left out what {', '.join(settings.systems)} does not need: it would have been {whole}")
+
+
+def _figures(tuned: "Tuned") -> dict[str, Any]:
+    """What tuning found, for machines."""
+    trials = {"tuned": tuned.best, "untuned": tuned.untuned, "base": tuned.base}
+    return {
+        "settings": tuned.best.settings.model_dump(by_alias=True),
+        "segments": tuned.segments,
+        "held_out": tuned.held_out,
+        "ends": tuned.best.ends,
+        **{name: {some: asdict(figures) for some, figures in trial.sets.items()} for name, trial in trials.items()},
+    }
+
+
+def _show_tuned(tuned: "Tuned") -> None:
+    """What tuning found: held-out figures of base MT, of the untuned settings and of those that are kept."""
+    numbers = ("segments", "base MT", "untuned", "tuned")
+    table = terminal.table("held out" if tuned.held_out else "", "metric", *numbers, numbers=numbers)
+    for name, count in tuned.segments.items():
+        figures = [trial.sets[name] for trial in (tuned.base, tuned.untuned, tuned.best)]
+        table.add_row(name, "BLEU", f"{count:,}", *(f"{each.bleu:.1f}" for each in figures))
+        table.add_row("", "chrF2", "", *(f"{each.chrf:.1f}" for each in figures))
+    terminal.show(table)
+    system = tuned.best.settings.system
+    if tuned.best is tuned.untuned:
+        typer.echo(f"{system}: no settings are clearly better than the untuned ones, which are kept")
+    else:
+        typer.echo(f"{system}: tuned; used by default from now on")
 
 
 @app.command()

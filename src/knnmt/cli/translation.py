@@ -13,9 +13,11 @@ from knnmt import terminal
 from knnmt.cli.app import (
     DeviceOption,
     DtypeOption,
+    IndexOption,
     JsonOption,
     LangsOption,
     ModelOption,
+    NprobeOption,
     SettingsOption,
     StoreNeeded,
     StoreOption,
@@ -28,8 +30,6 @@ from knnmt.cli.app import (
 from knnmt.errors import UsageError
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from rich.text import Text
 
     from knnmt.corpus.segment import Segment
@@ -67,7 +67,8 @@ def translate(
         typer.Option(help="That share is constant, or falls with the distance. [default: distance]"),
     ] = None,
     probe: Annotated[int | None, typer.Option(help="Clusters that are ranked together (faster). [default: 1]")] = None,
-    index: Annotated[bool | None, typer.Option(help="Search by the store's FAISS index (knn).")] = None,
+    index: IndexOption = None,
+    nprobe: NprobeOption = None,
     leave_out_own: Annotated[
         bool, typer.Option("--leave-out-own", help="Do not use what the store has of these very lines: to measure.")
     ] = False,
@@ -112,17 +113,17 @@ def translate(
         source, out = stack.enter_context(terminal.reading(input)), stack.enter_context(terminal.writing(output, input))
         chosen = retrieval_settings(
             settings_file, k=k, c=c, temperature=temperature, adapt=adapt, probe=probe, index=index,
-            **{"lambda": weight},
+            nprobe=nprobe, **{"lambda": weight},
         )  # fmt: skip
         typing = input is None and source.isatty()
         total = terminal.count_lines(source)
         texts: Iterable[str] = terminal.lines_of(source, input)
         opened = Datastore.open(store) if store is not None else None
-        removed = None
+        left_out: frozenset[int] = frozenset()
         if leave_out_own and opened is not None:
             texts = list(texts)
-            removed = _own(opened, texts)
-        translator = _translator(model, opened, system, chosen, langs, device, dtype, threads, removed)
+            left_out = _own(opened, texts)
+        translator = _translator(model, opened, system, chosen, langs, device, dtype, threads, left_out)
         bar = stack.enter_context(terminal.bar("translating", total, quiet=typing))
         found_all = translator.stream(texts, settings, window=1 if typing else window, progress=bar)
         for number, found in enumerate(found_all, start=1):
@@ -207,18 +208,18 @@ def _match(segment: "Segment | None") -> dict[str, Any]:
     return {} if segment is None else {"match": {"id": segment.id, "origin": segment.origin}}
 
 
-def _own(store: "Datastore", texts: list[str]) -> "NDArray[np.bool_]":
-    """The entries of what a store has of these very texts."""
+def _own(store: "Datastore", texts: list[str]) -> frozenset[int]:
+    """The segments that a store has of these very texts."""
     from knnmt.overlap import overlaps
 
     found = overlaps(store, texts)
     terminal.note(f"the store has {found} of {len(texts):,} lines: left out {len(found.segments):,} of its segments")
-    return found.entries(store)
+    return found.segments
 
 
 def _translator(
     model: str, store: "Path | Datastore | None", system: str | None, retrieval: "RetrievalSettings | None",
-    langs: str | None, device: str, dtype: str, threads: int | None, removed: "NDArray[np.bool_] | None" = None,
+    langs: str | None, device: str, dtype: str, threads: int | None, left_out: frozenset[int] = frozenset(),
 ) -> "Translator":  # fmt: skip
     import torch
 
@@ -227,5 +228,5 @@ def _translator(
     if threads is not None:
         torch.set_num_threads(threads)
     return Translator(
-        model, store, system=system, retrieval=retrieval, removed=removed, langs=langs, device=device, dtype=dtype
+        model, store, system=system, retrieval=retrieval, left_out=left_out, langs=langs, device=device, dtype=dtype
     )

@@ -5,7 +5,7 @@ is what they add up to; `Lessons.part` puts the lessons into the arrays that a s
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -138,10 +138,14 @@ class Lessons:
         every = list(self.taught.values())  # at once: another thread may be teaching
         return [lesson for lesson in every if lesson.folded is None]
 
+    def number(self, lesson: Lesson) -> int:
+        """The number of a lesson's segment: those of lessons that are not in the part come behind the part's."""
+        return self._first[lesson.id][0] if lesson.folded is None else lesson.folded
+
     def part(self, target_offsets: Int64, vocabulary: int) -> "LessonPart":
         """Everything taught, of which there is something, in arrays. target_offsets: those of the part."""
         lessons = list(self.taught.values())
-        numbers = [lesson.folded if lesson.folded is not None else self._first[lesson.id][0] for lesson in lessons]
+        numbers = [self.number(lesson) for lesson in lessons]
         first = [
             int(target_offsets[lesson.folded]) if lesson.folded is not None else self._first[lesson.id][1]
             for lesson in lessons
@@ -158,6 +162,7 @@ class LessonPart(Mapping[str, NDArray[Any]]):
 
     def __init__(self, lessons: Sequence[Lesson], numbers: Int64, first: Int64, vocabulary: int) -> None:
         self.lessons, self.numbers = lessons, numbers
+        self._first, self._vocabulary = first, vocabulary
         sizes = np.array([lesson.target_ids.size for lesson in lessons])
         self.entries = np.repeat(first - offsets_of(sizes)[:-1], sizes) + np.arange(sizes.sum())
         pairs = ((lesson.source_ids.tolist(), lesson.target_ids.tolist()) for lesson in lessons)
@@ -185,6 +190,14 @@ class LessonPart(Mapping[str, NDArray[Any]]):
 
     def __len__(self) -> int:
         return len(self._arrays)
+
+    def without(self, left_out: Collection[int]) -> "LessonPart | None":
+        """The same less the lessons whose segments have these numbers; None where none is left."""
+        kept = [row for row, number in enumerate(self.numbers.tolist()) if number not in left_out]
+        if len(kept) == len(self.lessons):
+            return self
+        lessons = [self.lessons[row] for row in kept]
+        return LessonPart(lessons, self.numbers[kept], self._first[kept], self._vocabulary) if kept else None
 
     @cached_property
     def segment_of(self) -> dict[int, Lesson]:

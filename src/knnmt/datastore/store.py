@@ -215,15 +215,19 @@ class Datastore:
             raise IndexError(f"{self.path} has {len(self):,} segments, and none of number {number}")
         return lesson.segment
 
-    def segments(self) -> Iterator[Segment]:
-        """All that were not removed, in order, each with an id: its own, or `#` and its number."""
+    def numbered(self) -> Iterator[tuple[int, Segment]]:
+        """All segments that were not removed, in order, with their numbers."""
         part, lessons, removed = self.part, self.lessons.unfolded, set(self.lessons.removed)
+        numbers = [self.lessons.number(lesson) for lesson in lessons]
         for number in range(part.sizes["segments"]):
             if number not in removed:
-                segment = part.segment(number)
-                yield segment if segment.id else replace(segment, id=f"#{number}")
-        for lesson in lessons:
-            yield lesson.segment
+                yield number, part.segment(number)
+        yield from zip(numbers, (lesson.segment for lesson in lessons), strict=True)
+
+    def segments(self) -> Iterator[Segment]:
+        """All that were not removed, in order, each with an id: its own, or `#` and its number."""
+        for number, segment in self.numbered():
+            yield segment if segment.id else replace(segment, id=f"#{number}")
 
     def matches(self, source: str) -> list[Match]:
         """The segments with this very source text, the one that counts first: what was taught, the newest first; then

@@ -217,7 +217,14 @@ def settings(results: Results) -> Rows:
 def _dev(results: Results) -> str:
     found = {d.title: next((s.tuned for s in d.systems.values() if s.tuned is not None), None) for d in results.domains}
     sizes = ", ".join(f"{title} {tuned.segments:,}" for title, tuned in found.items() if tuned is not None)
-    return f"Segments of dev: {sizes}. What the store has of them was not used. λ = 0 is base MT."
+    ends = [
+        f"{domain.title}: {name} ({', '.join(one.tuned.ends)})"
+        for domain in results.domains
+        for name, one in domain.systems.items()
+        if one.tuned is not None and one.tuned.ends
+    ]
+    told = f" At the end of what was searched: {'; '.join(ends)}." if ends else ""
+    return f"Segments of dev: {sizes}. What the store has of them was not used. λ = 0 is base MT.{told}"
 
 
 def stores(results: Results) -> Rows:

@@ -10,7 +10,7 @@ from knnmt.datastore.settings import BuildSettings
 from knnmt.errors import UsageError
 from knnmt.languages import Languages
 from knnmt.model.checkpoint import EMBEDDED
-from knnmt.retrieval.settings import Adapt
+from knnmt.retrieval.settings import Adapt, RetrievalSettings
 from knnmt.retrieval.systems import SYSTEMS
 from knnmt.settings import refusal
 
@@ -29,6 +29,9 @@ class Run(_Table):
     system: str
     adapt: tuple[Adapt, ...] | None = Field(
         default=None, min_length=1, description="the kinds of λ that are tried; default: those of [tune]"
+    )
+    retrieval: RetrievalSettings = Field(
+        default=RetrievalSettings(), description="settings that are not searched for, such as index and nprobe"
     )
 
     @model_validator(mode="before")
@@ -157,6 +160,11 @@ class Config(_Table):
                 raise ValueError(
                     f"the store of {domain.name} is built without what {lacking.system} needs: name it in "
                     f"build.systems too"
+                )
+            indexed = next((run for run in self.runs(domain) if run.retrieval.index), None)
+            if indexed is not None and not self.building(domain).index:
+                raise ValueError(
+                    f"the store of {domain.name} is built without the index that {indexed.name} needs: set build.index"
                 )
         return self
 

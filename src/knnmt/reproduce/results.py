@@ -35,6 +35,7 @@ class Tuned(_Record):
     segments: int
     trials: int
     seconds: float
+    ends: tuple[str, ...] = ()  # the values that lie at the end of what was searched
 
 
 class Translated(_Record):

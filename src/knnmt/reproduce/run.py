@@ -207,7 +207,10 @@ def _tune(job: _Job, built: Built, store: Datastore, run: Run, own: Overlaps) ->
     """The settings of a system that translate dev best; what the store has of dev is not used for that."""
     path, plan = job.folder / "settings" / f"{run.name}.json", job.config.tune
     adapt = run.adapt or plan.adapt
-    digest = _digest(built.digest, run.system, adapt, plan.model_dump(mode="json"), _texts(job.dev))
+    digest = _digest(
+        built.digest, run.system, run.retrieval.model_dump(mode="json"), adapt, plan.model_dump(mode="json"),
+        _texts(job.dev),
+    )  # fmt: skip
     if path.exists():
         kept = _parsed(path).get("tuned", {})
         if kept.get("digest") == digest:
@@ -217,13 +220,13 @@ def _tune(job: _Job, built: Built, store: Datastore, run: Run, own: Overlaps) ->
     trials = tune(
         job.model, store, job.dev, run.system, adapt=adapt, decoded=plan.decoded,
         translate=TranslateSettings(beam=plan.beam, batch_size=plan.batch_size),
-        removed=own.entries(store) if own.count else None, progress=job.watch(f"tune {run.name},"),
+        left_out=own.segments, given=run.retrieval, progress=job.watch(f"tune {run.name},"),
     )  # fmt: skip
     best = trials[0]
     tuned = Tuned(
         digest=digest, settings=best.settings.model_dump(mode="json", by_alias=True), bleu=best.bleu,
-        base_bleu=next(trial.bleu for trial in trials if not trial.settings.weight), segments=len(job.dev),
-        trials=len(trials), seconds=round(time.perf_counter() - began, 3),
+        base_bleu=next(trial.bleu for trial in trials if trial.settings.silent), segments=len(job.dev),
+        ends=best.ends, trials=len(trials), seconds=round(time.perf_counter() - began, 3),
     )  # fmt: skip
     every = [asdict(trial) | {"settings": trial.settings.model_dump(mode="json", by_alias=True)} for trial in trials]
     best.settings.save(path, tuned=tuned.model_dump(mode="json"), trials=every)

@@ -13,6 +13,9 @@ from knnmt.settings import Settings, refusal
 WEIGHT = 0.9  # λ where none is given
 # one cluster's entries, in the order of their distance to its centre, deserve less trust than the nearest of all
 WEIGHTS = {"faster": 0.5, "faster-exact": 0.7, "similar": 0.8}
+# λ where tuning found nothing better than base MT: too small to change a word, and not the 0 by which one asks for
+# base MT and which silences what was taught, too
+SILENT = 1e-9
 TEMPERATURE, REACH = 1 / 40, 1 / 2  # T and τ where none is given, of the median distance between random keys
 # a small store has little that is near: what is farther than this made translations worse than base MT's
 TEMPERATURES, REACHES = {"similar": 1 / 20}, {"similar": 1 / 4}
@@ -119,6 +122,11 @@ class RetrievalSettings(Settings):
     def most_weight(self) -> float:
         """λ, or the most of it."""
         return WEIGHTS.get(self.system, WEIGHT) if self.weight is None else self.weight
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing of the store's part can be heard: base MT, but for what was taught where λ is not 0."""
+        return self.most_weight <= SILENT
 
     @property
     def seen(self) -> int:

@@ -1,12 +1,10 @@
 """The systems by name: each is a way to select, once a sentence, and a way to look up, every step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from knnmt.datastore.store import Datastore
@@ -90,6 +88,18 @@ def automatic(store: Datastore) -> str:
     raise StoreError(f"{store.path} was built for none of {', '.join(AUTO)}: name a system that it has")
 
 
+def chosen_settings(store: Datastore, system: str | None, given: RetrievalSettings | None) -> RetrievalSettings:
+    """The settings that a store is searched with: those given, else those it was tuned to, else the defaults.
+
+    What it was tuned to is for one system, and not used where another one is named; `auto` is the one it was tuned for.
+    """
+    tuned = store.tuned if given is None else None
+    if tuned is not None and system not in (None, "auto", tuned.system):
+        tuned = None  # what is good for one system need not be for another
+    chosen = given or tuned or RetrievalSettings()
+    return chosen if system is None or (tuned and system == "auto") else chosen.of(system)
+
+
 def require_system(name: str) -> System:
     """The system of a name."""
     if name not in SYSTEMS:
@@ -100,7 +110,8 @@ def require_system(name: str) -> System:
 class Retriever:
     """A store, ready to be looked up by a model on its device.
 
-    `removed` (E,) marks entries that nothing may find; `tensors` are those of another retriever of the store, to share.
+    `left_out` are numbers of the store's segments that nothing may find; `tensors` are those of another retriever of
+    the store, to share, with what that leaves out.
     """
 
     def __init__(
@@ -109,7 +120,7 @@ class Retriever:
         device: torch.device,
         settings: RetrievalSettings,
         *,
-        removed: NDArray[np.bool_] | None = None,
+        left_out: Collection[int] = (),
         tensors: Tensors | None = None,
     ) -> None:
         if settings.system == "auto":
@@ -122,7 +133,7 @@ class Retriever:
             purpose = Purpose(settings.system, store.manifest.key, store.manifest.metric)
             settings = settings.model_copy(update={"gate": require_gate(settings.gate, purpose).on(device)})
         self.store, self.settings, self.system = store, settings, system
-        self.tensors = tensors or Tensors(store, device, removed)
+        self.tensors = tensors or Tensors(store, device, left_out)
         _open(store, settings.system)
 
     def look(self, ids: Tensor, mask: Tensor, states: Tensor) -> "SentenceLookup":

@@ -1,6 +1,6 @@
 """A store's arrays as tensors on the device that translates: each moved there once, when a system first needs it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -103,13 +103,14 @@ class Clusters(NamedTuple):
 class Tensors:
     """The arrays of a store on a device: `tensors["link_offsets"]`.
 
-    `removed` (E,) are entries of the part that nothing may find. What is taught or removed in the store is taken up by
-    `refresh`: then `hidden` (E,) are the entries that a search of the part must not find, `removed` and those of
-    lessons, and `taught` is everything taught, to be searched beside it.
+    `left_out` are numbers of segments, the part's or those of lessons, that nothing may find. What is taught or removed
+    in the store is taken up by `refresh`: then `removed` (E,) are the part's entries that are left out or removed;
+    `hidden` (E,) those that a search of the part must not find, `removed` and those of lessons; and `taught` is what
+    was taught and is not left out, to be searched beside it.
     """
 
-    def __init__(self, store: Datastore, device: torch.device, removed: NDArray[np.bool_] | None = None) -> None:
-        self.store, self.device, self._excluded = store, device, removed
+    def __init__(self, store: Datastore, device: torch.device, left_out: Collection[int] = ()) -> None:
+        self.store, self.device, self.left_out = store, device, frozenset(left_out)
         self.metric: Metric = store.manifest.metric
         self.buffers = Buffers(device)
         self._seen: tuple[Part, int] | None = None
@@ -121,6 +122,11 @@ class Tensors:
         if self._seen == (self.store.part, lessons.version):
             return
         if self._seen is None or self._seen[0] is not self.store.part:
+            if self._seen is not None and self.left_out:
+                raise StoreError(
+                    f"{self.store.path} was compacted or replaced while segments of it were left out, whose numbers "
+                    "are others now: begin again"
+                )
             self._moved: dict[str, Tensor] = {}
             self._norms: dict[str, Tensor] = {}
             self._small: dict[str, SmallKeys] = {}
@@ -131,22 +137,22 @@ class Tensors:
         self._clusters: dict[str, Clusters] = {}
         self._whole_prototypes: Tensor | None = None
         self._hidden_segments: Tensor | None = None
-        folded = [lesson.folded for lesson in lessons.taught.values() if lesson.folded is not None]
-        self.removed = self._mask(self._excluded, lessons.removed)
-        self.hidden = self._mask(self.removed, folded)
+        stored = self.store.part.sizes["segments"]
+        gone = lessons.removed | {number for number in self.left_out if number < stored}
+        folded = {lesson.folded for lesson in lessons.taught.values() if lesson.folded is not None}
+        self.removed = self._entries(gone)
+        self.hidden = self._entries(gone | folded)
         taught = self.store.lesson_part
+        taught = taught.without(self.left_out) if taught is not None else None
         self.taught = Taught(self, taught) if taught is not None else None
 
-    def _mask(self, marked: "NDArray[np.bool_] | Tensor | None", segments: "set[int] | list[int]") -> Tensor | None:
-        """The entries that are marked, and those of some segments. (E,) bool, or None for none."""
-        if marked is None and not segments:
+    def _entries(self, segments: set[int]) -> Tensor | None:
+        """The entries of some segments of the part. (E,) bool, or None for none."""
+        if not segments:
             return None
-        entries = self.store.part.sizes["entries"]
-        mask = torch.zeros(entries, dtype=torch.bool) if marked is None else torch.as_tensor(marked).clone()
-        offsets = self.store.part["target_offsets"]
-        for number in segments:
-            mask[int(offsets[number]) : int(offsets[number + 1])] = True
-        return mask.to(self.device)
+        chosen = np.zeros(self.store.part.sizes["segments"], bool)
+        chosen[list(segments)] = True
+        return torch.from_numpy(chosen.repeat(np.diff(self.store.part["target_offsets"]))).to(self.device)
 
     @property
     def arrays(self) -> "Part | Mapping[str, NDArray[Any]]":
@@ -259,7 +265,7 @@ class Taught(Tensors):
 
     def __init__(self, of: Tensors, lessons: LessonPart) -> None:
         self.store, self.device, self.metric, self.scale = of.store, of.device, of.metric, of.scale
-        self.buffers, self.lessons = of.buffers, lessons
+        self.buffers, self.lessons, self.left_out = of.buffers, lessons, of.left_out
         self.removed = self.hidden = self.taught = None
         self._moved = {}
         self.entries = torch.from_numpy(lessons.entries).to(of.device)
