@@ -26,7 +26,7 @@ from knnmt.tune import Trial, tune, tune_store
 from .datastore.examples import parallel_text
 from .retrieval.examples import built, one_thread, random_gate
 
-GREEDY = TranslateSettings(beam=1, max_length=20)
+GREEDY = TranslateSettings(beam=1, max_length=20, exact=False)
 
 
 @pytest.fixture(autouse=True, scope="module")

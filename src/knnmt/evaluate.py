@@ -51,13 +51,18 @@ def evaluate(
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     """BLEU alone."""
-    metric = _metrics()["BLEU"](references=[list(references)])
-    return _score("BLEU", metric, _count("BLEU", metric, hypotheses, 1, None))
+    return _alone("BLEU", hypotheses, references)
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     """chrF2 alone."""
-    return _score("chrF2", _metrics()["chrF2"](), hypotheses, references)
+    return _alone("chrF2", hypotheses, references)
+
+
+def _alone(name: str, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    """One metric of one system."""
+    metric = _metrics()[name](references=[list(references)])
+    return _score(name, metric, _count(name, metric, hypotheses, 1, None))
 
 
 def _metrics() -> dict[str, Any]:

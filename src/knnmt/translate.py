@@ -258,7 +258,7 @@ class Translator:
             return []
         if self.retriever.settings.weight == 0:  # λ = 0 is base MT
             return []
-        return [match.segment for match in self.store.matches(text)]
+        return [match.segment for match in self.store.matches(text) if match.number not in self.left_out]
 
     def _known(
         self, text: str, matches: list[Segment], decoded: Translation, settings: TranslateSettings

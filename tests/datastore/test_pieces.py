@@ -78,7 +78,7 @@ def test_a_long_lesson_is_learnt_found_exported_and_kept(store: Datastore, model
 def test_its_arrays_are_those_of_the_pieces_that_a_translation_makes(store: Datastore, model: Model) -> None:
     long = sentences(12)
     store.add([long], model)
-    texts = split(long.source, lambda text: len(model.tokenizer.encode_source([text])[0]), model.max_source)
+    texts = split(long.source, Translator(model).sizes, model.max_source)
     sources = model.tokenizer.encode_source(texts)
     lesson = store.lessons.taught["long"]
     assert len(texts) > 1

@@ -6,13 +6,13 @@ ALIKE = 0.7  # of the words of two texts, those that both have: fewer, and one i
 _WORD = re.compile(r"\w+")
 
 
-def words(text: str) -> tuple[str, ...]:
+def words_of(text: str) -> tuple[str, ...]:
     """The words of a text in lower case."""
     return tuple(_WORD.findall(text.lower()))
 
 
 def alike(one: str, other: str) -> bool:
     """Whether two texts say nearly the same: «Produkt entfernen» and «Entfernen» do not."""
-    ours, theirs = words(one), words(other)
+    ours, theirs = words_of(one), words_of(other)
     shared = sum(word in theirs for word in ours) + sum(word in ours for word in theirs)
     return shared >= ALIKE * (len(ours) + len(theirs))

@@ -201,17 +201,22 @@ def locked(work: Path) -> Iterator[None]:
     work.mkdir(exist_ok=True)
     if not (work / "lock").exists() and any(work.iterdir()):
         raise UsageError(f"{work} is in the way, a folder that no build has made: move it, or build elsewhere")
-    with host.lock(work / "lock") as lock:
-        if lock is None:
-            raise UsageError(f"another build is at work in {work}: wait for it, or stop it")
-        if lock.gone:
-            raise UsageError(f"another build has just ended in {work}: give the command again")
-        yield
-        if removed := [path.name for path in work.iterdir()] == ["lock"]:
-            lock.remove()
-    if removed:
-        with contextlib.suppress(OSError):  # the next build may have begun in it
-            work.rmdir()
+    empty = False
+    try:
+        with host.lock(work / "lock") as lock:
+            if lock is None:
+                raise UsageError(f"another build is at work in {work}: wait for it, or stop it")
+            if lock.gone:
+                raise UsageError(f"another build has just ended in {work}: give the command again")
+            try:
+                yield
+            finally:
+                if empty := [path.name for path in work.iterdir()] == ["lock"]:
+                    lock.remove()
+    finally:
+        if empty:
+            with contextlib.suppress(OSError):  # the next build may have begun in it
+                work.rmdir()
 
 
 def begin(work: Path, plan: str) -> None:
