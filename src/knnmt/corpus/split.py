@@ -1,5 +1,6 @@
 """Where a text that is too long may be cut: one way for what is translated and for what is taught."""
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 
@@ -15,12 +16,14 @@ def split(text: str, sizes: Callable[[Sequence[str]], list[int]], limit: int, le
     if len(text) < 2 or sizes([text])[0] <= limit:
         return [text]
     if level == len(CUTS):
-        middle = len(text) // 2
-        return split(text[:middle], sizes, limit, level) + split(text[middle:], sizes, limit, level)
+        return _halved(text, sizes, limit)
     pieces: list[str] = []
     room = 0  # left in the last piece
     parts = CUTS[level].split(text)
-    for part, size in zip(parts, sizes(parts), strict=True):
+    distinct = list(dict.fromkeys(parts))  # each call of `sizes`, and each text of it, costs more than a few letters
+    known = dict(zip(distinct, sizes(distinct), strict=True))
+    for part in parts:
+        size = known[part]
         if size > limit:
             pieces += split(part, sizes, limit, level + 1)
             room = 0
@@ -30,4 +33,17 @@ def split(text: str, sizes: Callable[[Sequence[str]], list[int]], limit: int, le
         else:
             pieces.append(part)
             room = limit - size
+    return pieces
+
+
+def _halved(text: str, sizes: Callable[[Sequence[str]], list[int]], limit: int) -> list[str]:
+    """Cut a text in the middle, and those halves that are still too long, until none is."""
+    pieces, fitting = [text], set[str]()
+    while unknown := [piece for piece in dict.fromkeys(pieces) if len(piece) > 1 and piece not in fitting]:
+        fitting |= {piece for piece, size in zip(unknown, sizes(unknown), strict=True) if size <= limit}
+        halves = (
+            [piece] if piece in fitting or len(piece) < 2 else [piece[: len(piece) // 2], piece[len(piece) // 2 :]]
+            for piece in pieces
+        )
+        pieces = list(itertools.chain.from_iterable(halves))
     return pieces

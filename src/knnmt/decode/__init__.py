@@ -1,1 +1,1 @@
-"""Search for the best translation: beam (greedy and beam search), cache (what it keeps between steps), repetition (loops)."""
+"""Search for the best translation: beam (greedy and beam search), cache (kept between steps), repetition (loops)."""
