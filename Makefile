@@ -2,6 +2,7 @@
 PYTHON ?= python3
 PIP_ARGS ?= -c constraints.txt
 BIN := .venv/bin
+WORKERS ?= 2
 
 .PHONY: demo test test-browser test-slow lint format wheel clean
 
@@ -9,7 +10,7 @@ demo: .venv/.demo
 	$(BIN)/knnmt demo
 
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 test-browser: .venv/.installed
 	$(BIN)/pytest tests/browser

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,11 @@ from typing import Any
 import pytest
 import sentencepiece
 import torch
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # one of several processes, which share the cores
+    for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):  # of the processes that it starts
+        os.environ.setdefault(name, "1")
+    torch.set_num_threads(1)
 
 VOCABULARY, PAD, END, TAG = 997, 1, 2, 7
 # seed of the weights and push towards the end, with which a family gives texts of many lengths

@@ -110,9 +110,9 @@ def test_same_tokens_as_generate(translator: Translator, beams: int) -> None:
 
 
 def test_the_batch_does_not_matter(translator: Translator) -> None:
-    """500 segments, one by one and 64 at a time: the same tokens, scores within 1e-4."""
-    texts = sentences()
-    assert len(texts) == 500
+    """One by one and 64 at a time: the same tokens, scores within 1e-4."""
+    texts = sentences()[::3]  # of all lengths, and more than two batches
+    assert len(texts) == 167
     alone = translator.translate(texts, TranslateSettings(batch_size=1))
     together = translator.translate(texts, TranslateSettings(batch_size=64))
     assert [t.tokens for t in alone] == [t.tokens for t in together]

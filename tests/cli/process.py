@@ -16,7 +16,7 @@ COMMAND = (sys.executable, "-c", "from knnmt.cli import main; main()")
 LISTENING = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
 INTERRUPTIBLE = (*COMMAND[:2], LISTENING + COMMAND[2])
 FORKING = """
-import json, os, sys, traceback
+import json, os, resource, sys, traceback
 import torch
 torch.set_num_threads(1)  # a fork has no other threads
 import faiss, lxml.etree, rich.progress, rich.table, sacrebleu.metrics, sacrebleu.significance, sentencepiece
@@ -33,6 +33,8 @@ def run(asked):
     sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)
     sys.argv = ["knnmt", *asked["arguments"]]
     os.environ.update(asked["environment"])
+    if asked["largest"] is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (asked["largest"], asked["largest"]))
     try:
         main()
     except SystemExit as end:
@@ -64,8 +66,14 @@ def _forking() -> "subprocess.Popen[str]":
     return process
 
 
-def knnmt(*arguments: str | Path, text: str | bytes = "", **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a command."""
+def knnmt(
+    *arguments: str | Path,
+    text: str | bytes = "",
+    terminal: str | None = None,
+    largest: int | None = None,
+    **environment: str,
+) -> subprocess.CompletedProcess[str]:
+    """Run a command; standard error may be a terminal, and files may be limited to a number of bytes."""
     process, given = _forking(), text.encode() if isinstance(text, str) else text
     assert process.stdin is not None
     assert process.stdout is not None
@@ -73,10 +81,14 @@ def knnmt(*arguments: str | Path, text: str | bytes = "", **environment: str) ->
         files = [Path(folder, name) for name in ("in", "out", "error")]
         for path, content in zip(files, (given, b"", b""), strict=True):
             path.write_bytes(content)
-        asked = {"files": [str(path) for path in files], "arguments": [str(each) for each in arguments]}
-        print(json.dumps(asked | {"environment": {"COLUMNS": "200", **environment}}), file=process.stdin, flush=True)
+        given_files, given_arguments = [str(path) for path in files], [str(each) for each in arguments]
+        asked = {
+            "files": given_files if terminal is None else [*given_files[:2], terminal], "arguments": given_arguments,
+            "environment": {"COLUMNS": "200", **environment}, "largest": largest,
+        }  # fmt: skip
+        print(json.dumps(asked), file=process.stdin, flush=True)
         code = int(process.stdout.readline())
-        return subprocess.CompletedProcess(asked["arguments"], code, *(path.read_text("utf-8") for path in files[1:]))
+        return subprocess.CompletedProcess(given_arguments, code, *(path.read_text("utf-8") for path in files[1:]))
 
 
 def fine(done: subprocess.CompletedProcess[str], note: str = "") -> str:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,21 +21,27 @@ from .examples import parallel_text
 
 SEGMENTS = 500
 SCRIPT = """
-import sys, time
+import os, sys
 import torch
-torch.set_num_threads(1)
+torch.set_num_threads(1)  # a fork has no other threads
 from knnmt.corpus.segment import Segment
 from knnmt.datastore.store import Datastore
 from knnmt.model.checkpoint import load
 
 model = load(sys.argv[1], langs="de-en", device="cpu")
-store = Datastore.open(sys.argv[2])
-store.aligner()
-print("ready", flush=True)
 for line in sys.stdin:
-    number = int(line)
-    store.add([Segment(f"der Hund {number}", f"the dog {number}", "", f"lesson {number}")], model)
-    print(number, flush=True)
+    path, first, last = line.split("\\t")
+    child = os.fork()  # loading takes longer than teaching
+    if not child:
+        store = Datastore.open(path)
+        store.aligner()
+        print(os.getpid(), flush=True)
+        for number in range(int(first), int(last)):
+            store.add([Segment(f"der Hund {number}", f"the dog {number}", "", f"lesson {number}")], model)
+            print(number, flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+    print("ended", flush=True)
 """
 
 
@@ -50,22 +56,27 @@ def folder(model_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPat
     return folder
 
 
-def teach_and_kill(folder: Path, store: Path, numbers: range, rng: random.Random) -> list[int]:
+@pytest.fixture(scope="module")
+def process(folder: Path) -> Iterator["subprocess.Popen[str]"]:
+    command = [sys.executable, "-c", SCRIPT, str(folder / "model")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as started:
+        yield started
+
+
+def teach_and_kill(process: "subprocess.Popen[str]", store: Path, numbers: range, rng: random.Random) -> list[int]:
     """Teach lessons one by one in another process, which is killed at some moment; give those acknowledged."""
-    command = [sys.executable, "-c", SCRIPT, str(folder / "model"), str(store)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        process.stdin.write("".join(f"{number}\n" for number in numbers))
-        process.stdin.flush()
-        acknowledged = [int(process.stdout.readline()) for _ in range(rng.randint(1, max(1, len(numbers) // 12)))]
-        time.sleep(rng.random() * 0.01)  # anywhere between two lessons, or in the midst of one
-        os.kill(process.pid, signal.SIGKILL)
-        return acknowledged + [int(line) for line in process.stdout.read().split("\n")[:-1]]
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{store}\t{numbers.start}\t{numbers.stop}\n")
+    process.stdin.flush()
+    child = int(process.stdout.readline())
+    acknowledged = [int(process.stdout.readline()) for _ in range(rng.randint(1, max(1, len(numbers) // 12)))]
+    time.sleep(rng.random() * 0.01)  # anywhere between two lessons, or in the midst of one
+    os.kill(child, signal.SIGKILL)
+    return acknowledged + [int(line) for line in iter(process.stdout.readline, "ended\n")]
 
 
-def killed(folder: Path, tmp_path: Path, kills: int, seed: int) -> None:
+def killed(process: "subprocess.Popen[str]", folder: Path, tmp_path: Path, kills: int, seed: int) -> None:
     rng, store = random.Random(seed), tmp_path / "store"
     shutil.copytree(folder / "store", store)
     before = len(Datastore.open(store))
@@ -74,7 +85,7 @@ def killed(folder: Path, tmp_path: Path, kills: int, seed: int) -> None:
         first = max(acknowledged, default=-1) + 1
         if first >= SEGMENTS:
             break
-        acknowledged += teach_and_kill(folder, store, range(first, SEGMENTS), rng)
+        acknowledged += teach_and_kill(process, store, range(first, SEGMENTS), rng)
         opened = Datastore.open(store)
         taught = {int((segment.id or "").removeprefix("lesson ")): segment for segment in opened.recent()}
         assert set(acknowledged) <= set(taught)
@@ -86,10 +97,14 @@ def killed(folder: Path, tmp_path: Path, kills: int, seed: int) -> None:
     assert len(acknowledged) > kills
 
 
-def test_a_process_killed_while_teaching_loses_nothing_acknowledged(folder: Path, tmp_path: Path) -> None:
-    killed(folder, tmp_path, 3, seed=1)
+def test_a_process_killed_while_teaching_loses_nothing_acknowledged(
+    process: "subprocess.Popen[str]", folder: Path, tmp_path: Path
+) -> None:
+    killed(process, folder, tmp_path, 3, seed=1)
 
 
 @pytest.mark.slow
-def test_fifty_kills_while_five_hundred_are_taught(folder: Path, tmp_path: Path) -> None:
-    killed(folder, tmp_path, 50, seed=2)
+def test_fifty_kills_while_five_hundred_are_taught(
+    process: "subprocess.Popen[str]", folder: Path, tmp_path: Path
+) -> None:
+    killed(process, folder, tmp_path, 50, seed=2)

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -62,24 +63,24 @@ def test_a_system_gives_the_oracles_distribution(
 
 @pytest.mark.parametrize("system", ["faster", "faster-exact"])
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("seed", range(5))
-def test_without_a_k_the_whole_cluster_is_found(tmp_path: Path, system: str, metric: Metric, seed: int) -> None:
-    case = Case.drawn(seed, metric)
-    store = case.write(tmp_path / "store", k_max=None)
-    assert_same(store, case, choose(system, k=None))
-    if system == "faster":
-        assert_same(store, case, choose(system, k=None, probe=2))
+def test_without_a_k_the_whole_cluster_is_found(tmp_path: Path, system: str, metric: Metric) -> None:
+    for seed in range(5):
+        case = Case.drawn(seed, metric)
+        store = case.write(tmp_path / f"store{seed}", k_max=None)
+        assert_same(store, case, choose(system, k=None))
+        if system == "faster":
+            assert_same(store, case, choose(system, k=None, probe=2))
 
 
 @pytest.mark.parametrize("system", ORACLE)
-@pytest.mark.parametrize("seed", range(5))
-def test_a_k_beyond_all_there_is_finds_all_there_is(tmp_path: Path, system: str, seed: int) -> None:
-    case = Case.drawn(seed)
-    store = case.write(tmp_path / "store", k_max=None)
-    assert_same(store, case, choose(system, k=4096, c=4096))
-    if system == "knn":
-        found = case.found(Retriever(store, CPU, choose(system, k=4096)))
-        assert found.entries.size(2) == len(case.arrays["target_ids"])
+def test_a_k_beyond_all_there_is_finds_all_there_is(tmp_path: Path, system: str) -> None:
+    for seed in range(5):
+        case = Case.drawn(seed)
+        store = case.write(tmp_path / f"store{seed}", k_max=None)
+        assert_same(store, case, choose(system, k=4096, c=4096))
+        if system == "knn":
+            found = case.found(Retriever(store, CPU, choose(system, k=4096)))
+            assert found.entries.size(2) == len(case.arrays["target_ids"])
 
 
 @pytest.mark.parametrize("system", ORACLE)
@@ -107,36 +108,34 @@ def test_quantized_keys_are_compared_as_what_they_stand_for(tmp_path: Path, syst
 
 @pytest.mark.parametrize("system", BY_SOURCE)
 @pytest.mark.parametrize("adapt", ["constant", "distance"])
-@pytest.mark.parametrize("seed", range(3))
-def test_a_sentence_of_unseen_tokens_is_base_mt_to_the_bit(tmp_path: Path, system: str, adapt: str, seed: int) -> None:
-    case = Case.drawn(seed, batch=2)
-    case = case.saying([[UNSEEN, UNSEEN], [1, 2, 3]], [np.zeros((2, 2)), case.states[0, [0, 1, 0]]])
-    look = case.look(Retriever(case.write(tmp_path / "store"), CPU, choose(system, adapt=adapt)))
-    logits = torch.from_numpy(np.log(case.p_mt)).float()
-    before, states = logits.clone(), torch.from_numpy(case.states)
-    normaliser = torch.full((2, 2), 0.125)
-    after = look.mix(States(states, states), logits, normaliser)
-    assert torch.equal(logits[0], before[0])
-    assert torch.equal(after[0], normaliser[0])
-    if adapt == "constant":  # and the other sentence of the batch is mixed
-        assert (after[1] > normaliser[1]).all()
+def test_a_sentence_of_unseen_tokens_is_base_mt_to_the_bit(tmp_path: Path, system: str, adapt: str) -> None:
+    for seed in range(3):
+        case = Case.drawn(seed, batch=2)
+        case = case.saying([[UNSEEN, UNSEEN], [1, 2, 3]], [np.zeros((2, 2)), case.states[0, [0, 1, 0]]])
+        look = case.look(Retriever(case.write(tmp_path / f"store{seed}"), CPU, choose(system, adapt=adapt)))
+        logits = torch.from_numpy(np.log(case.p_mt)).float()
+        before, states = logits.clone(), torch.from_numpy(case.states)
+        normaliser = torch.full((2, 2), 0.125)
+        after = look.mix(States(states, states), logits, normaliser)
+        assert torch.equal(logits[0], before[0])
+        assert torch.equal(after[0], normaliser[0])
+        if adapt == "constant":  # and the other sentence of the batch is mixed
+            assert (after[1] > normaliser[1]).all()
 
 
 @pytest.mark.parametrize("system", BY_SOURCE)
-@pytest.mark.parametrize("seed", range(5))
-def test_a_repeated_token_changes_nothing_and_a_second_state_of_it_adds_its_own(
-    tmp_path: Path, system: str, seed: int
-) -> None:
-    case = Case.drawn(seed, batch=3)
-    one, other = np.random.default_rng(seed).choice([-1.0, 0.0, 1.0], (2, 2)) * datastore.UNIT
-    case = case.saying([[1, 2], [1, 2, 2, 1, 1], [1, 2, 1]], [[one, one], [one] * 5, [one, one, other]])
-    case = Case(
-        case.arrays, case.metric, case.ids, case.source, np.repeat(case.states[:1], 3, axis=0), case.p_mt[[0, 0, 0]]
-    )
-    store = case.write(tmp_path / "store")
-    assert_same(store, case, choose(system))
-    mixed = case.mixed(Retriever(store, CPU, choose(system)))
-    np.testing.assert_array_equal(mixed[0], mixed[1])
+def test_a_repeated_token_changes_nothing_and_a_second_state_of_it_adds_its_own(tmp_path: Path, system: str) -> None:
+    for seed in range(5):
+        case = Case.drawn(seed, batch=3)
+        one, other = np.random.default_rng(seed).choice([-1.0, 0.0, 1.0], (2, 2)) * datastore.UNIT
+        case = case.saying([[1, 2], [1, 2, 2, 1, 1], [1, 2, 1]], [[one, one], [one] * 5, [one, one, other]])
+        case = Case(
+            case.arrays, case.metric, case.ids, case.source, np.repeat(case.states[:1], 3, axis=0), case.p_mt[[0, 0, 0]]
+        )
+        store = case.write(tmp_path / f"store{seed}")
+        assert_same(store, case, choose(system))
+        mixed = case.mixed(Retriever(store, CPU, choose(system)))
+        np.testing.assert_array_equal(mixed[0], mixed[1])
 
 
 @pytest.mark.parametrize("system", ORACLE)
@@ -159,22 +158,19 @@ def test_a_batch_finds_what_each_sentence_finds_alone(system: str, seed: int, ad
 
 
 @pytest.mark.parametrize("system", ORACLE)
-@pytest.mark.parametrize("rows", [[0, 3], [1, 2], [2], [0, 1, 2, 3]])
-@pytest.mark.parametrize("seed", range(4))
-def test_sentences_that_stay_find_what_they_found_before(
-    tmp_path: Path, system: str, rows: list[int], seed: int
-) -> None:
-    case = Case.drawn(seed, batch=4)
-    look = case.look(Retriever(case.write(tmp_path / "store"), CPU, choose(system)))
-    states = look.tensors.query(torch.from_numpy(case.states))
-    before, neighbours = look.lookup.find(states), look.lookup.neighbours(states)
-    look.keep(torch.tensor(rows))
-    for ours, theirs in zip(look.lookup.find(states[rows])[:4], before[:4], strict=True):
-        assert torch.equal(ours, theirs[rows])
-    for ours, theirs in zip(look.lookup.neighbours(states[rows])[:3], neighbours[:3], strict=True):
-        assert torch.equal(ours, theirs[rows])
-    look.keep(torch.tensor([len(rows) - 1]))  # and once more
-    assert torch.equal(look.lookup.find(states[rows[-1:]]).entries, before.entries[rows[-1:]])
+def test_sentences_that_stay_find_what_they_found_before(tmp_path: Path, system: str) -> None:
+    for seed, rows in product(range(4), ([0, 3], [1, 2], [2], [0, 1, 2, 3])):
+        case = Case.drawn(seed, batch=4)
+        look = case.look(Retriever(case.write(tmp_path / f"store{seed}{rows}"), CPU, choose(system)))
+        states = look.tensors.query(torch.from_numpy(case.states))
+        before, neighbours = look.lookup.find(states), look.lookup.neighbours(states)
+        look.keep(torch.tensor(rows))
+        for ours, theirs in zip(look.lookup.find(states[rows])[:4], before[:4], strict=True):
+            assert torch.equal(ours, theirs[rows])
+        for ours, theirs in zip(look.lookup.neighbours(states[rows])[:3], neighbours[:3], strict=True):
+            assert torch.equal(ours, theirs[rows])
+        look.keep(torch.tensor([len(rows) - 1]))  # and once more
+        assert torch.equal(look.lookup.find(states[rows[-1:]]).entries, before.entries[rows[-1:]])
 
 
 @pytest.mark.parametrize("system", ORACLE)
