@@ -53,9 +53,8 @@ def catalogs() -> tuple[Catalogs, Catalogs]:
     last package, of which nothing is in memory then."""
     segments = list(_distinct(clean(strings(*PACKAGES), LANGUAGES, CleanSettings(check_language=False))))
     last = {str(path) for path in files(PACKAGES[-1])}
-    others, unknown = [], []
-    for segment in segments:
-        (unknown if segment.origin.rpartition(":")[0] in last else others).append(segment)
+    others = [segment for segment in segments if segment.origin.rpartition(":")[0] not in last]
+    unknown = [segment for segment in segments if segment.origin.rpartition(":")[0] in last]
     for some in (segments, unknown):
         random.Random(1).shuffle(some)
     return Catalogs(segments[HELD_OUT:], segments[:HELD_OUT]), Catalogs(others, unknown[:HELD_OUT])

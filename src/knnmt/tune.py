@@ -307,9 +307,9 @@ class _Search:
         """The likeliest settings first; of equals, those that cost less."""
         return sorted(self.likelihoods, key=lambda s: (-round(self.likelihoods[s] / EQUAL), s.k or 0, s.c or 0))
 
-    def _go_beyond(self, ranked: Sequence[RetrievalSettings], rules: set[str]) -> None:
+    def _go_beyond(self, ranked: Sequence[RetrievalSettings], rules: Collection[str]) -> None:
         """Look beyond the ends of the grids, from the likeliest settings of each kind on, as far as it gets better."""
-        for rule in sorted(rules & {"constant", "distance"}):
+        for rule in sorted({"constant", "distance"}.intersection(rules)):
             best = next(settings for settings in ranked if settings.adapt == rule)
             moved = True
             while moved:
