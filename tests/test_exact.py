@@ -7,13 +7,14 @@ from unittest.mock import patch
 import pytest
 
 from knnmt.corpus.segment import Segment
+from knnmt.corpus.words import alike
 from knnmt.datastore import exact
 from knnmt.datastore.build import build
 from knnmt.datastore.settings import BuildSettings
 from knnmt.datastore.store import Datastore, Part
 from knnmt.model.checkpoint import Model, load
 from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.translate import TranslateSettings, Translator
+from knnmt.translate import SHY, TranslateSettings, Translator
 
 PAIRS = [
     ("der Hund läuft", "the dog runs"),
@@ -137,3 +138,32 @@ def test_texts_with_one_digest_are_told_apart(model: Model, store: Datastore, tm
         ),
     ):
         assert [Datastore.open(store.path).matches(source) for source, _ in PAIRS] == expected
+
+
+def test_a_translation_that_is_another_texts_is_tried_again_with_less_trust(model: Model, store: Datastore) -> None:
+    """With this much weight the store answers whatever it is asked; a version of the text may keep the answer."""
+    bold = RetrievalSettings(system="knn", k=1, weight=0.999, adapt="constant")
+    translator, targets = Translator(model, store, retrieval=bold), {target for _, target in PAIRS}
+    others = ["der Garten", "die Katze sieht", "ein Hund", "das Haus und der Baum", "Katze schläft die"]
+    decoded = [text(translator, other, DECODED) for other in others]
+    copied = [n for n, found in enumerate(decoded) if found in targets]
+    assert 4 in copied  # whose words are those of its segment
+    assert len(copied) > 1
+    found = [each.text for each in translator.translate(others, EXACT)]
+    shy = [each.text for each in translator.using(weight=SHY).translate(others, DECODED)]
+    for n in range(len(others)):
+        assert found[n] == (shy[n] if n in copied and n != 4 else decoded[n])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("Produkt entfernen", "Entfernen", False),
+        ("Produkt entfernen", "Fokusbereich entfernen", False),
+        ("Produkt entfernen", "produkt entfernen!", True),
+        ("Das Produkt wurde gelöscht.", "Produkt wurde gelöscht", True),
+        ("Seite 1", "Seite 2", False),
+    ],
+)
+def test_texts_are_alike_by_their_words(one: str, other: str, same: bool) -> None:
+    assert alike(one, other) == alike(other, one) == same

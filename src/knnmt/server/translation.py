@@ -68,11 +68,19 @@ class AlternativeOut(BaseModel):
     score: float
 
 
+class MatchOut(BaseModel):
+    """The segment of the memory that has the text word for word."""
+
+    id: str | None
+    origin: str
+
+
 class TranslationOut(BaseModel):
-    """A translation; `score` is the mean log-probability of its tokens."""
+    """A translation; `score` is the mean log-probability of its tokens, 0 for a `match`."""
 
     text: str
     score: float
+    match: MatchOut | None = None
     alternatives: list[AlternativeOut] = []
     tokens: list[TokenOut] = []
 
@@ -133,6 +141,7 @@ def _shown(found: Translation) -> dict[str, Any]:
     return {
         "text": found.text,
         "score": found.score,
+        "match": {"id": found.match.id, "origin": found.match.origin} if found.match is not None else None,
         "alternatives": [{"text": each.text, "score": each.score} for each in found.alternatives],
         "tokens": [_token(each) for each in found.evidence],
     }
