@@ -159,7 +159,13 @@ def test_a_side_in_the_wrong_language_is_found_from_four_words_on() -> None:
         ("The file is", english),
     ]
     assert kept(only(check_language=True), *pairs) == ["x:1", "x:5"]
-    assert kept(only(check_language=True, language_from=7, foreign_from=7), *pairs) == ["x:1", "x:2", "x:3", "x:4", "x:5"]
+    assert kept(only(check_language=True, language_from=7, foreign_from=7), *pairs) == [
+        "x:1",
+        "x:2",
+        "x:3",
+        "x:4",
+        "x:5",
+    ]
 
 
 def test_names_and_formulas_are_given_the_benefit_of_the_doubt() -> None:
@@ -204,7 +210,7 @@ def test_a_chinese_sentence_is_not_thrown_away_for_its_lack_of_spaces() -> None:
 @pytest.mark.parametrize("wrong", [{"max_token": 5}, {"max_ratio": 0.5}, {"max_tokens": 0}, {"language_certainty": 2}])
 def test_unknown_and_senseless_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(SettingsError, match=f"CleanSettings: {next(iter(wrong))} "):
-        CleanSettings(**wrong)
+        CleanSettings(**wrong)  # type: ignore[arg-type]
 
 
 def test_settings_do_not_change_once_made() -> None:

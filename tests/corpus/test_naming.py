@@ -1,7 +1,6 @@
 """Names on a command line: both sides of a pair are one corpus, what is named twice is read once, and it is said."""
 
 import gzip
-import logging
 from pathlib import Path
 
 import pytest
@@ -89,4 +88,4 @@ def test_what_is_no_pair_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"a\.de has no partner"):
         files_of([german, write(tmp_path / "b.de", "x\n")], DE_EN)
     with pytest.raises(DataError, match="are not parallel"):
-        list(read_all([german, write(tmp_path / "b.en", "x\n")], DE_EN))
+        list(read_all([german, write(tmp_path / "c.en", "x\n")], DE_EN))
