@@ -54,5 +54,5 @@ def test_a_damaged_line_is_left_out_and_a_file_that_turns_out_to_be_another_enco
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "latin-1"])
 def test_text_to_translate_or_to_score_is_refused_too(encoding: str) -> None:
     source = io.BytesIO("\n".join(ROWS).encode(encoding))
-    with pytest.raises(DataError, match="^standard input.*iconv -f "):
+    with pytest.raises(DataError, match=r"^standard input.*iconv -f "):
         list(terminal.lines_of(source, None))

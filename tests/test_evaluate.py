@@ -60,3 +60,41 @@ def test_unequal_numbers_of_lines_are_refused() -> None:
 def test_nothing_to_score() -> None:
     with pytest.raises(UsageError, match="nothing to score"):
         evaluate({}, [])
+
+
+def test_segments_are_counted_one_by_one_as_sacrebleu_counts_them() -> None:
+    """TER's edit distance is compiled here: random texts, long and short, with few words to shift about."""
+    from sacrebleu.metrics import TER
+
+    from knnmt.ter import FastTER
+
+    rng, pairs = random.Random(4), []
+    for _ in range(60):
+        words = WORDS[: rng.choice([2, 6, 20])]
+        pairs.append([" ".join(rng.choices(words, k=rng.choice([0, 1, 5, 15, 60]))) for _ in range(2)])
+    hypotheses, references = zip(*pairs, strict=True)
+    seen: list[tuple[str, int, int | None]] = []
+    evaluate({"a": hypotheses}, references, progress=lambda *some: seen.append(some))
+    assert seen[:60] == [("BLEU", 1, 60)] * 60
+    assert {name for name, _, _ in seen} == {"BLEU", "chrF2", "TER"}
+    for metric in (TER(), FastTER()):
+        pairs.append(metric._extract_corpus_statistics(list(hypotheses), [list(references)]))
+    assert pairs[-1] == pairs[-2]
+
+
+def test_a_comparison_is_that_of_sacrebleu() -> None:
+    from sacrebleu.metrics import BLEU, CHRF, TER
+    from sacrebleu.significance import PairedTest
+
+    references = text(1)[:40]
+    systems = {"a": spoiled(references, 0.1), "b": spoiled(references, 0.3, seed=3)}
+    found = evaluate(systems, references, resamples=50)
+    metrics = {"BLEU": BLEU(references=[references]), "chrF2": CHRF(references=[references])}
+    metrics["TER"] = TER(references=[references])
+    signatures, results = PairedTest(list(systems.items()), metrics, None, test_type="bs", n_samples=50)()
+    for number, scores in enumerate(found.values()):
+        for score in scores:
+            expected = results[score.metric][number]
+            assert (score.value, score.mean, score.interval) == (expected.score, expected.mean, expected.ci)
+            assert score.p == expected.p_value
+            assert score.signature == signatures[score.metric].format()

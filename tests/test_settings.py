@@ -1,6 +1,7 @@
 """What a caller gives wrong is told in a line that names it, never by a dump."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -8,24 +9,27 @@ from knnmt.corpus import CleanSettings, Segment
 from knnmt.datastore.settings import BuildSettings
 from knnmt.errors import SettingsError, UsageError
 from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.settings import Settings
 from knnmt.translate import TranslateSettings, _checked
 
 
 @pytest.mark.parametrize(
-    ("make", "field", "told"),
+    ("kind", "given", "field", "told"),
     [
-        (lambda: RetrievalSettings(k=0), "k", "RetrievalSettings: k should be greater than or equal to 1, not 0"),
-        (lambda: TranslateSettings(beam=0), "beam", "TranslateSettings: beam should be greater than or equal to 1"),
-        (lambda: TranslateSettings(n_best=9), "", "TranslateSettings: 9 translations of a text need as many beams"),
-        (lambda: BuildSettings(**{"sed": 1}), "sed", "sed is no setting: there are"),
-        (lambda: BuildSettings(**{"clean": {"max_ratio": 0}}), "clean.max_ratio", "clean.max_ratio should be greater"),
-        (lambda: BuildSettings(**{"clean": {"ratio": 0}}), "clean.ratio", "clean.ratio is no setting: there are norm"),
-        (lambda: CleanSettings(max_tokens=0), "max_tokens", "CleanSettings: max_tokens should be"),
+        (RetrievalSettings, {"k": 0}, "k", "RetrievalSettings: k should be greater than or equal to 1, not 0"),
+        (TranslateSettings, {"beam": 0}, "beam", "TranslateSettings: beam should be greater than or equal to 1"),
+        (TranslateSettings, {"n_best": 9}, "", "TranslateSettings: 9 translations of a text need as many beams"),
+        (BuildSettings, {"sed": 1}, "sed", "BuildSettings: sed is no setting: there are systems, key"),
+        (BuildSettings, {"clean": {"max_ratio": 0}}, "clean.max_ratio", "clean.max_ratio should be greater"),
+        (BuildSettings, {"clean": {"ratio": 0}}, "clean.ratio", "clean.ratio is no setting: there are normalize"),
+        (CleanSettings, {"max_tokens": 0}, "max_tokens", "CleanSettings: max_tokens should be"),
     ],
 )
-def test_wrong_settings_are_told_by_their_name(make: Callable[[], object], field: str, told: str) -> None:
+def test_wrong_settings_are_told_by_their_name(
+    kind: Callable[..., Settings], given: dict[str, Any], field: str, told: str
+) -> None:
     with pytest.raises(UsageError) as caught:
-        make()
+        kind(**given)
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
     assert isinstance(caught.value, SettingsError)

@@ -135,5 +135,5 @@ def test_split_prefers_the_ends_of_sentences() -> None:
     ],
 )
 def test_settings_that_make_no_sense(wrong: dict[str, object]) -> None:
-    with pytest.raises(SettingsError, match="^TranslateSettings: "):
+    with pytest.raises(SettingsError, match=r"^TranslateSettings: "):
         TranslateSettings(**wrong)  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ _MARKS = ((codecs.BOM_UTF32_LE, "UTF-32"), (codecs.BOM_UTF32_BE, "UTF-32"),
 
 
 def why_no_text(line: bytes) -> str | None:
-    """What keeps a line from being UTF-8 text, or None where nothing does. NUL is what UTF-16 has beside each letter."""
+    """What keeps a line from being UTF-8 text, or None. NUL is what UTF-16 has beside each letter."""
     if b"\0" in line:
         return f"byte {line.index(0) + 1} of the line is NUL"
     try:

@@ -34,13 +34,13 @@ def evaluate(
     """BLEU, chrF and TER of each system; with more than one, also whether it differs from the first."""
     for name, hypotheses in systems.items():
         if len(hypotheses) != len(references):
-            counts = f"{name} has {len(hypotheses)} lines and the references have {len(references)}"
-            raise DataError(f"{counts}: each segment needs one of both")
+            lines = f"{name} has {len(hypotheses)} lines and the references have {len(references)}"
+            raise DataError(f"{lines}: each segment needs one of both")
     if not systems or not references:
         raise UsageError("there is nothing to score: give at least one translation and its references")
     metrics = {name: kind(references=[list(references)]) for name, kind in _metrics().items()}
     counts = {
-        name: {system: _count(name, metric, lines, len(systems), progress) for system, lines in systems.items()}
+        name: {system: _count(name, metric, texts, len(systems), progress) for system, texts in systems.items()}
         for name, metric in metrics.items()
     }
     if len(systems) == 1:

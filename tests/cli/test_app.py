@@ -1,5 +1,6 @@
 """What all commands have in common."""
 
+import errno
 import resource
 import subprocess
 import sys
@@ -7,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from knnmt import terminal
 from knnmt.cli.app import ORDER
+from knnmt.errors import writing_to
 
 from .process import COMMAND, fine, knnmt
 
@@ -48,3 +51,12 @@ def test_brackets_in_names_are_no_markup(tmp_path: Path) -> None:
     done = knnmt("evaluate", odd, odd)
     assert done.returncode == 0, done.stderr
     assert "h[red]y[.en" in done.stdout
+
+
+def test_a_full_disk_is_told_with_its_place_and_what_is_free(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space") as caught, writing_to(tmp_path / "x", "what is done is kept"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    line = terminal.told(caught.value)
+    assert line.startswith(f"No space left on device: {tmp_path / 'x'} (")
+    assert " free on the file system at /" in line
+    assert line.endswith("; what is done is kept")

@@ -110,7 +110,8 @@ def test_an_interrupted_build_says_so_and_is_finished_by_the_same_command(tiny: 
 
 def test_a_full_disk_is_told_in_a_line(tiny: Path, corpus: Path, tmp_path: Path) -> None:
     arguments = ("build", corpus, *LANGS, "-m", tiny, "-o", tmp_path / "store", *SMALL)
-    refused(knnmt(*arguments, largest=20_000), 1, "File too large")
+    stopped = knnmt(*arguments, largest=20_000)
+    refused(stopped, 1, "File too large", "store.building", " free on the file system at ", "the same command goes on")
     assert "kept 200 segments" in fine(knnmt(*arguments))
 
 
@@ -135,3 +136,27 @@ def test_progress_is_shown_on_a_terminal_and_leaves_no_trace(tiny: Path, corpus:
     for stage in (b"read", b"align", b"represent", b"cluster"):
         assert stage in shown
     assert shown.rstrip().endswith(b"\x1b[2K")  # the last line is cleared
+
+
+def test_both_sides_of_a_pair_may_be_named(tiny: Path, corpus: Path, tmp_path: Path) -> None:
+    rows = [line.split("\t") for line in corpus.read_text(encoding="utf-8").splitlines()]
+    for side, name in enumerate(("x.de", "x.en")):
+        (tmp_path / name).write_text("".join(row[side] + "\n" for row in rows), encoding="utf-8")
+    files = tmp_path / "x.de", tmp_path / "x.en"
+    note = f"{files[0]} and {files[1]}: read as one parallel corpus\n"
+    assert json.loads(fine(knnmt("stats", *files, *LANGS, "--json"), note))["pairs"] == 200
+    built = fine(knnmt("build", *files, *LANGS, "-m", tiny, "-o", tmp_path / "store", *SMALL), note)
+    assert "kept 200 segments" in built
+
+
+def test_a_corpus_of_nothing_leaves_nothing(tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_text("\t\n \tx\n")
+    common = ("build", tmp_path / "x.tsv", *LANGS, "-m", tiny, "-o", tmp_path / "store")
+    refused(knnmt(*common), 1, "nothing to store", "kept 0 of 2 segments", "2 empty")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.tsv"]
+
+
+def test_a_store_whose_build_was_interrupted_is_told_as_such(tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "store.building").mkdir()
+    asked = knnmt("translate", "-m", tiny, "-s", tmp_path / "store", text="a\n")
+    refused(asked, 1, "was interrupted", "store.building", "same command")

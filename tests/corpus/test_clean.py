@@ -210,7 +210,7 @@ def test_a_chinese_sentence_is_not_thrown_away_for_its_lack_of_spaces() -> None:
 @pytest.mark.parametrize("wrong", [{"max_token": 5}, {"max_ratio": 0.5}, {"max_tokens": 0}, {"language_certainty": 2}])
 def test_unknown_and_senseless_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(SettingsError, match=f"CleanSettings: {next(iter(wrong))} "):
-        CleanSettings(**wrong)
+        CleanSettings(**wrong)  # type: ignore[arg-type]
 
 
 def test_settings_do_not_change_once_made() -> None:

@@ -88,4 +88,4 @@ def test_what_is_no_pair_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"a\.de has no partner"):
         files_of([german, write(tmp_path / "b.de", "x\n")], DE_EN)
     with pytest.raises(DataError, match="are not parallel"):
-        list(read_all([german, write(tmp_path / "b.en", "x\n")], DE_EN))
+        list(read_all([german, write(tmp_path / "c.en", "x\n")], DE_EN))

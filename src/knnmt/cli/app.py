@@ -68,7 +68,7 @@ LangsOption = Annotated[str | None, typer.Option("--langs", "-l", help="Source a
 PairOption = Annotated[str, typer.Option("--langs", "-l", help="Source and target language, such as de-en.")]
 CorpusArgument = Annotated[
     list[Path],
-    typer.Argument(help="TMX, PO, MO, TSV or JSONL files, or plain pairs (X.de for X.de and X.en), also .gz."),
+    typer.Argument(help="TMX, PO, MO, TSV or JSONL files, or plain pairs (X.de X.en, or X.de alone), also .gz."),
 ]
 StoreOption = Annotated[Path | None, typer.Option("--store", "-s", help="A store that `knnmt build` made.")]
 StoreNeeded = Annotated[Path, typer.Option("--store", "-s", help="A store that `knnmt build` made.")]

@@ -1,4 +1,4 @@
-"""Which language a text is in, by py3langid: of a segment, to clean by, and of a whole corpus, to find its sides swapped.
+"""Which language a text is in, by py3langid: of a segment, to clean by, and of a corpus, to find its sides swapped.
 
 A text is identified among all the languages that py3langid knows, 140 of them. It is sure of sentences and unsure of
 short strings, names and formulas, so only sure judgements count.
@@ -83,8 +83,8 @@ def _judge(identifier: Identifier, source: str, target: str, *, name: str, langu
     if swapped >= SWAPPED and min(foreign) >= 1 - OTHER:
         reverse = f"{languages.target}-{languages.source}"
         raise UsageError(
-            f"{name}: the sides are swapped, {languages.source} was asked for as source and this source side is "
-            f"{languages.target}, the target side {languages.source}; swap them, or ask for {reverse}"
+            f"{name}: the sides are swapped: the source side is {languages.target} and the target side "
+            f"{languages.source}, but {languages} was asked for; swap them, or ask for {reverse}"
         )
     for side, shares, sure, asked in (
         ("source", of_source, foreign[0], languages.source),

@@ -125,7 +125,8 @@ def _loose_pair(loose: dict[Path, UsageError], languages: Languages) -> Corpus:
             f"{', '.join(map(str, loose))}: which of them belong together cannot be told; call both sides of a corpus "
             f"PREFIX.{languages.source} and PREFIX.{languages.target}"
         )
-    return _pair(*loose, languages)
+    one, other = loose
+    return _pair(one, other, languages)
 
 
 def find_pair(path: Path, languages: Languages) -> tuple[Path, Path]:

@@ -9,8 +9,8 @@ from knnmt.errors import DataError
 class Segment:
     """One pair of texts that translate each other, and where it was read.
 
-    `origin` is `file:line`, or `file#unit` in a format without meaningful lines; "" for one that was read nowhere. `date` stands as the
-    file gives it. The texts are as in the file too: cleaning changes them, reading does not.
+    `origin` is `file:line`, or `file#unit` in a format without meaningful lines; "" for a segment of no file.
+    `date` stands as the file gives it. The texts are as in the file too: cleaning changes them, reading does not.
     """
 
     source: str
