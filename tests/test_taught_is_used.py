@@ -3,7 +3,6 @@
 100% matches are switched off: what is tested is that the search itself says what it was taught.
 """
 
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest

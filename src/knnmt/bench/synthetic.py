@@ -1,8 +1,8 @@
 """A store of random tokens, in the true format, of any size and without a model: to see how a system grows.
 
-Types are as frequent as words are (Zipf). Up to 10⁶ tokens it has what kNN-MT, Fast, Faster and its ablations need, from
-10⁷ on only what serves Faster: means, rankings and the coarse level. It has no prototypes and none of the arrays of
-`similar`. Every array is written block by block, so that memory stays small.
+Types are as frequent as words are (Zipf). Up to 10⁶ tokens it has what kNN-MT, Fast, Faster and its ablations need;
+from 10⁷ on only what serves Faster: means, rankings and the coarse level. It has no prototypes and none of the arrays
+of `similar`. Every array is written block by block, so that memory stays small.
 """
 
 from collections.abc import Callable, Iterator
