@@ -13,8 +13,8 @@ from knnmt.datastore.build import build
 from knnmt.datastore.settings import BuildSettings
 from knnmt.datastore.store import Datastore, Part
 from knnmt.model.checkpoint import Model, load
-from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.translate import SHY, TranslateSettings, Translator
+from knnmt.retrieval.settings import SILENT, RetrievalSettings
+from knnmt.translate import TranslateSettings, Translator
 
 PAIRS = [
     ("der Hund läuft", "the dog runs"),
@@ -109,6 +109,18 @@ def test_alternatives_are_those_of_the_store_and_then_those_of_the_model(model: 
     assert [each.match is not None for each in found.alternatives] == [True, True, False, False]
 
 
+def test_a_text_too_long_for_the_model_is_taken_as_a_whole_too(model: Model, store: Datastore) -> None:
+    long = " ".join(["der Hund läuft und die Katze schläft im Garten ."] * 12)
+    translator = Translator(model, store)
+    assert translator.sizes([long])[0] > model.max_source
+    assert len(translator.pieces(long)) > 1
+    translator.add([Segment(long, "they run and sleep")])
+    assert text(translator, long) == "they run and sleep"
+    assert translator.pieces(long) == [long]  # whoever cuts texts beforehand does not cut this one
+    (found,) = translator.translate([long], TranslateSettings(beam=2, n_best=2, max_length=20, evidence=True))
+    assert (found.text, len(found.alternatives), found.evidence) == ("they run and sleep", 1, ())
+
+
 def test_evidence_is_given_for_what_the_store_has_too(model: Model, store: Datastore) -> None:
     settings = TranslateSettings(beam=2, max_length=20, evidence=True)
     (found,) = Translator(model, store, system="knn").translate(["das Haus ist groß"], settings)
@@ -150,7 +162,7 @@ def test_a_translation_that_is_another_texts_is_tried_again_with_less_trust(mode
     assert 4 in copied  # whose words are those of its segment
     assert len(copied) > 1
     found = [each.text for each in translator.translate(others, EXACT)]
-    shy = [each.text for each in translator.using(weight=SHY).translate(others, DECODED)]
+    shy = [each.text for each in translator.using(weight=SILENT).translate(others, DECODED)]
     for n in range(len(others)):
         assert found[n] == (shy[n] if n in copied and n != 4 else decoded[n])
 

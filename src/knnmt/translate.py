@@ -22,11 +22,10 @@ from knnmt.errors import DataError, UsageError
 from knnmt.evidence import TokenEvidence, explain
 from knnmt.model.checkpoint import EMBEDDED, Model, load
 from knnmt.model.represent import padded
-from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.retrieval.settings import SILENT, RetrievalSettings
 from knnmt.retrieval.systems import SYSTEMS, Retriever, chosen_settings
 from knnmt.settings import Settings
 
-SHY = 1e-6  # λ of a second try that leaves the store no say, but for what was taught
 FIRST_WINDOW = 64  # texts of a stream that are translated first, so that something comes out soon
 
 
@@ -229,7 +228,7 @@ class Translator:
                         f"text {first + number + 1} has {len(ids)} tokens and the model takes {self.model.max_source}"
                     )
                     raise DataError(f"{size}: shorten it, or allow it to be split")
-                parts = self.model.tokenizer.encode_source(self.pieces(text))
+                parts = self.model.tokenizer.encode_source(split(text, self.sizes, self.model.max_source))
             owners.append(list(range(len(pieces), len(pieces) + len(parts))))
             pieces.extend(parts)
         found = self._search(pieces, settings, progress, between)
@@ -246,19 +245,23 @@ class Translator:
             translated.append(self._known(text, known_as, joined, settings) if known_as else joined)
         strange = [n for n, text in enumerate(texts) if not matches[n] and self._strange(text, translated[n], settings)]
         if strange:
-            shy, search_only = self.using(weight=SHY), settings.model_copy(update={"exact": False})
-            again = shy._window([texts[n] for n in strange], first, search_only, between=between)
+            # without the store's say, but for what was taught
+            alone, search_only = self.using(weight=SILENT), settings.model_copy(update={"exact": False})
+            again = alone._window([texts[n] for n in strange], first, search_only, between=between)
             for number, other in zip(strange, again, strict=True):
                 translated[number] = other
         yield from translated
 
     def _matches(self, text: str, settings: TranslateSettings) -> list[Segment]:
         """The segments of the store with this very source, the one that counts first."""
-        if not (settings.exact and text and self.store is not None and self.retriever is not None):
-            return []
-        if self.retriever.settings.weight == 0:  # λ = 0 is base MT
-            return []
-        return [match.segment for match in self.store.matches(text) if match.number not in self.left_out]
+        store = self._heard if settings.exact and text else None
+        found = store.matches(text) if store is not None else []
+        return [match.segment for match in found if match.number not in self.left_out]
+
+    @property
+    def _heard(self) -> Datastore | None:
+        """The store, where it has a say: λ = 0 is base MT."""
+        return self.store if self.retriever is not None and self.retriever.settings.weight != 0 else None
 
     def _known(
         self, text: str, matches: list[Segment], decoded: Translation, settings: TranslateSettings
@@ -267,7 +270,8 @@ class Translator:
         by_text: dict[str, Translation] = {}
         for segment in matches:
             target = one_line(segment.target)
-            tokens = tuple(self.model.tokenizer.encode_target([target])[0])
+            ids = self.model.tokenizer.encode_target([target])[0]
+            tokens = (*self.model.special.prefix, *ids, self.model.special.end)
             by_text.setdefault(target, Translation(target, 0.0, tokens, match=segment))
         for other in (decoded, *decoded.alternatives) if decoded.text else ():
             by_text.setdefault(other.text, other)
@@ -278,18 +282,16 @@ class Translator:
         self, text: str, known: Translation, settings: TranslateSettings
     ) -> tuple[TokenEvidence, ...]:
         """What model and store say to each token of a known translation; nothing where it is too long for the model."""
-        special, source = self.model.special, self.model.tokenizer.encode_source([text])[0]
-        tokens = [*special.prefix, *known.tokens, special.end]
-        fits = len(source) <= self.model.max_source and len(tokens) <= self.model.transformer.architecture.max_positions
-        if not settings.evidence or self.retriever is None or not fits:
+        if not settings.evidence or self.retriever is None:
             return ()
-        return explain(self.model, self.retriever, source, tokens)
+        source, room = self.model.tokenizer.encode_source([text])[0], self.model.transformer.architecture.max_positions
+        fits = len(source) <= self.model.max_source and len(known.tokens) <= room
+        return explain(self.model, self.retriever, source, known.tokens) if fits else ()
 
     def _strange(self, text: str, found: Translation, settings: TranslateSettings) -> bool:
         """Whether a translation is that of another text of the store: fluent, and wrong."""
-        if not settings.exact or self.store is None or self.retriever is None or self.retriever.settings.weight == 0:
-            return False
-        others = self.store.with_target(found.text)
+        store = self._heard if settings.exact else None
+        others = store.with_target(found.text) if store is not None else []
         return bool(others) and not any(alike(text, other.source) for other in others)
 
     @torch.inference_mode()
