@@ -13,9 +13,11 @@ from knnmt.datastore import cluster
 from knnmt.datastore.store import Datastore
 from knnmt.retrieval import select
 from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.retrieval.systems import Retriever
 from knnmt.retrieval.tensors import Tensors
 
 from ..datastore.examples import written
+from ..oracle import datastore
 from ..oracle.datastore import Store
 from .examples import CPU
 
@@ -197,3 +199,21 @@ def test_what_is_looked_for_by_query_is_what_is_found_by_group(
     order = torch.tensor([3, 0, 4, 2, 1])
     by_query = select._by_query(tensors.buffers, states[order], begin[order], size[order], keys, 7)
     assert torch.equal(by_query, by_group[order])
+
+
+def test_a_sentence_may_have_thousands_of_clusters(tmp_path: Path) -> None:
+    """Each of its entries is told apart by the cluster that it is taken from."""
+    count = 2100
+    points = [(float(number % 50), float(number // 50)) for number in range(count)]
+    segments = [
+        datastore.Segment([number], [number], [(0, 0)], np.array([point]), np.array([point]))
+        for number, point in enumerate(points)
+    ]
+    arrays = datastore.build(segments, {(number, 0): 0 for number in range(count)}, count, 4)
+    store = written(arrays, tmp_path / "store", vocabulary=count, k_max=4)
+    chosen = RetrievalSettings(system="faster-exact", k=1, temperature=1.0, weight=0.5)
+    ids = torch.arange(count)[None]
+    look = Retriever(store, CPU, chosen).look(ids, torch.ones_like(ids, dtype=torch.bool), torch.tensor([points]))
+    asked = [3, 2047, 2048, 2099]
+    found = look.lookup.find(torch.tensor([[points[number] for number in asked]]))
+    assert found.entries[0, :, 0].tolist() == asked
