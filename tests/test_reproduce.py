@@ -315,8 +315,8 @@ def test_missing_texts_are_refused_before_any_work(data: Path, written: Path, tm
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("[tune]", "[tunes]", ["tunes", "Extra inputs"]),
-        ("decoded = 1", "decodes = 1", ["tune.decodes", "Extra inputs"]),
+        ("[tune]", "[tunes]", ["tunes", "is no setting"]),
+        ("decoded = 1", "decodes = 1", ["tune.decodes", "is no setting: there are segments, decoded"]),
         ("cluster_size = 16", "cluster_size = 0", ["build.cluster_size", "greater than or equal to 1"]),
         ("cluster_size = 16", "cluster_size = 16\nseed = 3", ["build.seed", "at the top"]),
         ("cluster_size = 16", 'systems = ["knn"]', ["without what faster needs", "build.systems"]),
@@ -330,7 +330,7 @@ def test_missing_texts_are_refused_before_any_work(data: Path, written: Path, tm
         ('name = "two"', 'name = "../two"', ["domains.1.name", "pattern"]),
         ('name = "two"', 'name = "one"', ["the domain 'one' is named twice"]),
         ('"de-en"', '"german"', ["languages", "no language pair"]),
-        ('dev = "two/dev.tsv"', "", ["domains.1.dev", "required"]),
+        ('dev = "two/dev.tsv"', "", ["domains.1.dev", "is needed"]),
         ('title = "Tiny"', "title =", ["is no TOML"]),
     ],
 )  # fmt: skip

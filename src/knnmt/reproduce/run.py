@@ -101,10 +101,11 @@ def reproduce(
     precision = str(model.transformer.dtype).removeprefix("torch.")
     here = machine(model.device) | {"dtype": precision}
     used = versions() | {"sacrebleu": version("sacrebleu")}
+    languages = Languages.parse(config.languages)
     found: list[DomainResults] = []
     for domain in config.domains:
         dev, test = (
-            list(itertools.islice(read_all([data / part], Languages.parse(config.languages)), most))
+            list(itertools.islice(read_all([data / part], languages, identify=domain.alignments is None), most))
             for part, most in ((domain.dev, config.tune.segments), (domain.test, config.translate.segments))
         )
         if not test:
