@@ -48,7 +48,7 @@ def translator(model: Model, store: Datastore, system: str = "fast", **settings:
 
 
 def translated(chosen: Translator, texts: list[str], beam: int = 1) -> list[Translation]:
-    return chosen.translate(texts, TranslateSettings(beam=beam, length_penalty=1.0, evidence=True))
+    return chosen.translate(texts, TranslateSettings(beam=beam, length_penalty=1.0, evidence=True, exact=False))
 
 
 def explained(chosen: Translator, text: str, tokens: tuple[int, ...], most: int) -> tuple[TokenEvidence, ...]:

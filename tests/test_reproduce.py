@@ -136,7 +136,7 @@ def test_everything_is_made_and_told(done: tuple[Path, Results], data: Path, wri
     for name, one in first.systems.items():
         settings = RetrievalSettings.load(folder / "settings" / f"{name}.json") if name != "base" else None
         translator = Translator(model, store, retrieval=settings) if settings is not None else Translator(model)
-        found = translator.translate([segment.source for segment in segments], TranslateSettings(beam=2))
+        found = translator.translate([segment.source for segment in segments], TranslateSettings(beam=2, exact=False))
         assert texts[name] == [each.text for each in found]
         assert one.translated.tokens == sum(len(each.tokens) for each in found)
         assert one.translated.seconds > 0

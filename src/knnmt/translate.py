@@ -215,6 +215,8 @@ class Translator:
         between: Callable[[], None] | None = None,
     ) -> Iterator[Translation]:
         """Translate the texts that begin at number `first` of the input."""
+        if self.retriever is not None:
+            self.retriever.tensors.refresh()  # numbers of segments, as those left out, are of the store as it is now
         pieces: list[list[int]] = []
         owners: list[list[int]] = []  # the pieces of each text
         texts = [one_line(_checked(text, first + number)) for number, text in enumerate(texts, start=1)]

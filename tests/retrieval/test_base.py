@@ -40,7 +40,7 @@ def store(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Datastore:
 def test_a_weight_of_0_is_base_mt_to_the_bit(
     model: Model, store: Datastore, system: str, beam: int, adapt: Any
 ) -> None:
-    search = TranslateSettings(beam=beam, n_best=beam, max_length=30)
+    search = TranslateSettings(beam=beam, n_best=beam, max_length=30, exact=False)
     name, index = ("knn", True) if system == "indexed" else (system, False)
     off = RetrievalSettings(system=name, k=4, weight=0.0, adapt=adapt, index=index)
     on = RetrievalSettings(system=name, k=4, weight=0.9, adapt="constant", index=index)
