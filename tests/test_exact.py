@@ -6,8 +6,8 @@ from unittest.mock import patch
 
 import pytest
 
+from knnmt.corpus.fuzzy import FUZZY, similarity
 from knnmt.corpus.segment import Segment
-from knnmt.corpus.words import alike
 from knnmt.datastore import exact
 from knnmt.datastore.build import build
 from knnmt.datastore.settings import BuildSettings
@@ -172,10 +172,13 @@ def test_a_translation_that_is_another_texts_is_tried_again_with_less_trust(mode
     [
         ("Produkt entfernen", "Entfernen", False),
         ("Produkt entfernen", "Fokusbereich entfernen", False),
-        ("Produkt entfernen", "produkt entfernen!", True),
+        ("Produkt entfernen", "produkt  entfernen!", True),
         ("Das Produkt wurde gelöscht.", "Produkt wurde gelöscht", True),
-        ("Seite 1", "Seite 2", False),
+        ("Bestellrabatt", "Bestellrabatte", True),  # another word, and nearly the same
+        ("a", "b", False),
     ],
 )
-def test_texts_are_alike_by_their_words(one: str, other: str, same: bool) -> None:
-    assert alike(one, other) == alike(other, one) == same
+def test_texts_are_alike_by_their_letters(one: str, other: str, same: bool) -> None:
+    assert similarity(one, other) == similarity(other, one)
+    assert (similarity(one, other) >= FUZZY) == same
+    assert similarity(one, one) == similarity("", "") == 1.0

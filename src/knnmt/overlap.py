@@ -1,14 +1,15 @@
 """Texts that also stand in a store, exactly or nearly: tuned or measured on them, a store would praise itself."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from knnmt.corpus.words import words_of
 from knnmt.datastore.store import Datastore
 
 GRAM = 3  # words that are compared together
+_WORD = re.compile(r"\w+")
 NEAR = 0.7  # share of all grams of both texts that they must have in common
 
 
@@ -43,7 +44,7 @@ def overlaps(store: Datastore, texts: Sequence[str], side: Literal["source", "ta
     grams_of: dict[tuple[str, ...], list[int]] = defaultdict(list)
     sizes = []
     for number, text in enumerate(texts):
-        words = words_of(text)
+        words = _words(text)
         grams = _grams(words)
         sizes.append(len(grams))
         if words:
@@ -53,7 +54,7 @@ def overlaps(store: Datastore, texts: Sequence[str], side: Literal["source", "ta
     exact: dict[int, list[int]] = defaultdict(list)
     near: dict[int, list[int]] = defaultdict(list)
     for place, segment in store.numbered():
-        words = words_of(getattr(segment, side))
+        words = _words(getattr(segment, side))
         for number in exact_of.get(words, ()):
             exact[number].append(place)
         grams = _grams(words)
@@ -62,6 +63,10 @@ def overlaps(store: Datastore, texts: Sequence[str], side: Literal["source", "ta
             if count >= NEAR * (len(grams) + sizes[number] - count) and place not in exact.get(number, ()):
                 near[number].append(place)
     return Overlaps(dict(exact), {number: found for number, found in near.items() if number not in exact})
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(text.lower()))
 
 
 def _grams(words: tuple[str, ...]) -> set[tuple[str, ...]]:

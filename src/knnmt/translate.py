@@ -11,9 +11,9 @@ import torch
 from pydantic import Field, model_validator
 
 from knnmt.align.bitext import Bitext
+from knnmt.corpus.fuzzy import FUZZY, similarity
 from knnmt.corpus.segment import Segment
 from knnmt.corpus.split import split
-from knnmt.corpus.words import alike
 from knnmt.datastore.exact import one_line
 from knnmt.datastore.store import Added, Datastore
 from knnmt.decode.beam import Hypothesis, search
@@ -294,7 +294,7 @@ class Translator:
         """Whether a translation is that of another text of the store: fluent, and wrong."""
         store = self._heard if settings.exact else None
         others = store.with_target(found.text) if store is not None else []
-        return bool(others) and not any(alike(text, other.source) for other in others)
+        return bool(others) and all(similarity(text, other.source) < FUZZY for other in others)
 
     @torch.inference_mode()
     def _search(
