@@ -293,8 +293,9 @@ class Translator:
     def _strange(self, text: str, found: Translation, settings: TranslateSettings) -> bool:
         """Whether a translation is that of another text of the store: fluent, and wrong."""
         store = self._heard if settings.exact else None
-        others = store.with_target(found.text) if store is not None else []
-        return bool(others) and all(similarity(text, other.source) < FUZZY for other in others)
+        found_in = store.with_target(found.text) if store is not None else []
+        others = [match.segment.source for match in found_in if match.number not in self.left_out]
+        return bool(others) and all(similarity(text, other) < FUZZY for other in others)
 
     @torch.inference_mode()
     def _search(

@@ -47,6 +47,7 @@ LEANS, SHY_LEANS = (0.0, 0.5), (0.0, 0.5, -0.5, -1.0)
 # how far the search goes beyond the ends of the grids
 TEMPERATURE_LIMITS, WEIGHT_LIMITS, REACH_LIMITS = (1 / 2560, 1.6), (0.01, 0.99), (1 / 128, 32.0)
 EQUAL = 1e-3  # nats a token: likelihoods that differ by less are the same, and the cheaper settings come first
+GREEDY = TranslateSettings(beam=1, batch_size=64)
 BETTER = 0.3  # of BLEU and chrF, that settings must be better than the untuned ones by to be kept for a store
 
 
@@ -135,7 +136,9 @@ def tune(
     are settings of which all that is not searched for is kept, such as `index`. The default is greedy search.
     """
     sets = [DevSet("dev", (Fold(dev, frozenset(left_out)),))]
-    search = _Search(model, store, sets, (given or RetrievalSettings()).of(system), translate, progress)
+    # what is tuned is retrieval: a text that the store has as a whole would come out right with any settings
+    options = (translate or GREEDY).model_copy(update={"exact": False})
+    search = _Search(model, store, sets, (given or RetrievalSettings()).of(system), options, progress)
     return search.run(adapt, decoded)
 
 
@@ -168,7 +171,7 @@ def tune_store(
         sets = held_out(store)
     else:
         sets = [DevSet("dev", (Fold(dev, overlaps(store, [segment.source for segment in dev]).segments),))]
-    search = _Search(model, store, sets, RetrievalSettings(system=automatic(store)), None, progress)
+    search = _Search(model, store, sets, RetrievalSettings(system=automatic(store)), GREEDY, progress)
     best = search.run(("distance", "learned"), decoded)[0]
     base, untuned = search.trials[search.silent], search.trials[search.untuned]
     if search.gain(best) < BETTER:
@@ -191,17 +194,15 @@ class _Search:
         store: Datastore,
         sets: Sequence[DevSet],
         given: RetrievalSettings,
-        translate: TranslateSettings | None,
+        options: TranslateSettings,
         progress: Progress | None,
     ) -> None:
         require_system(given.system)
-        self.model, self.store = model, store
+        self.model, self.store, self.options = model, store, options
         self.sets = [DevSet(some.name, tuple(_usable(some.folds))) for some in sets]
         if not all(len(some) for some in self.sets):
             raise UsageError("there is nothing to tune on: the dev set has no segments")
         self.watch = progress or (lambda stage, done, total: None)
-        # what is tuned is retrieval: a text that the store has as a whole would come out right with any settings
-        self.options = (translate or TranslateSettings(beam=1, batch_size=64)).model_copy(update={"exact": False})
         self.most = _most_k(store, given.system)
         self.given = given.without_gate().model_copy(update={"k": self.most})
         self.first = {
@@ -248,16 +249,15 @@ class _Search:
     def gain(self, trial: Trial) -> float:
         """How much better a trial is than the untuned settings, or than base MT where those were not tried.
 
-        By BLEU; with several dev sets by the mean of BLEU and chrF: that of all sets if it is worse on none, else of
-        that where it is worst.
+        By BLEU; with several dev sets by the mean of BLEU and chrF of all sets, if none of these is worse, else by the
+        worst of them.
         """
         than = self.trials.get(self.untuned) or self.trials[self.silent]
         if len(trial.sets) == 1:
             return trial.bleu - than.bleu
-        gains = [
-            (ours.bleu + ours.chrf - theirs.bleu - theirs.chrf) / 2
-            for ours, theirs in zip(trial.sets.values(), than.sets.values(), strict=True)
-        ]
+        pairs = list(zip(trial.sets.values(), than.sets.values(), strict=True))
+        gains = [ours.bleu - theirs.bleu for ours, theirs in pairs]
+        gains += [ours.chrf - theirs.chrf for ours, theirs in pairs]
         return fmean(gains) if min(gains) >= 0 else min(gains)
 
     # ------------------------------------------------------------------------------------------------ likelihood
@@ -332,13 +332,13 @@ class _Search:
 
     def _measure(self, settings: RetrievalSettings, total: int) -> None:
         """Translate the dev sets."""
-        translator = Translator(self.model)
+        translator = Translator(self.model, self.store, system="base")
         figures = {}
         for some in self.sets:
             texts: list[str] = []
             for fold in some.folds:
                 if settings != self.silent:
-                    translator.retriever = self._retriever(fold, settings)
+                    translator.retriever, translator.left_out = self._retriever(fold, settings), fold.left_out
                 texts += [found.text for found in translator.translate([s.source for s in fold.segments], self.options)]
             references = [segment.target for fold in some.folds for segment in fold.segments]
             figures[some.name] = Figures(bleu(texts, references).value, chrf(texts, references).value)

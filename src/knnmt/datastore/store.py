@@ -100,7 +100,7 @@ class Part:
 
 
 class Match(NamedTuple):
-    """A segment with the very source that was asked for, and its number."""
+    """A segment with the very text that was asked for, and its number."""
 
     number: int
     segment: Segment
@@ -237,10 +237,10 @@ class Datastore:
         stored.sort(key=lambda match: (-counts[match.segment.target], -match.number))
         return taught[::-1] + stored
 
-    def with_target(self, target: str) -> list[Segment]:
+    def with_target(self, target: str) -> list[Match]:
         """The segments with this very target text."""
         taught, stored = self._saying("target", target)
-        return [match.segment for match in taught + stored]
+        return taught + stored
 
     def _saying(self, side: Side, text: str) -> tuple[list[Match], list[Match]]:
         """The segments with this text on a side: those taught, the oldest first, and those of the part."""
