@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from knnmt.errors import DataError, UsageError
@@ -61,6 +62,15 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     from sacrebleu.metrics import CHRF
 
     return _alone("chrF2", CHRF, hypotheses, references)
+
+
+def mean_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """The mean of the segments' own chrF2: a label of two words counts as much as a paragraph."""
+    from sacrebleu.metrics import CHRF
+
+    metric = CHRF()
+    pairs = zip(hypotheses, references, strict=True)
+    return fmean(metric.sentence_score(hypothesis, [reference]).score for hypothesis, reference in pairs)
 
 
 def _alone(name: str, kind: Any, hypotheses: Sequence[str], references: Sequence[str]) -> Score:

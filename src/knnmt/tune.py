@@ -9,7 +9,8 @@ best settings with λ by distance, and translates the dev set as well.
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
+from math import sqrt
 from statistics import fmean
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from knnmt.corpus.segment import Segment
 from knnmt.datastore.format import TUNED
 from knnmt.datastore.store import Datastore
 from knnmt.errors import UsageError
-from knnmt.evaluate import bleu, chrf
+from knnmt.evaluate import bleu, chrf, mean_chrf
 from knnmt.held_out import DevSet, Fold, held_out
 from knnmt.model.checkpoint import Model
 from knnmt.overlap import overlaps
@@ -43,7 +44,7 @@ REACHES = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
 SIZES: dict[str, tuple[int, ...]] = {"fast": (16, 64, 256, 1024), "proto": (16, 64, 256, 1024)}
 # what is added to the log-odds of a gate's λ: translation likes more than likelihood does, where the store is good for
 # the text; and less, where settings must also be good for text that the store does not know
-LEANS, SHY_LEANS = (0.0, 0.5), (0.0, 0.5, -0.5, -1.0)
+LEANS = (0.0, 0.5)
 # how far the search goes beyond the ends of the grids
 TEMPERATURE_LIMITS, WEIGHT_LIMITS, REACH_LIMITS = (1 / 2560, 1.6), (0.01, 0.99), (1 / 128, 32.0)
 EQUAL = 1e-3  # nats a token: likelihoods that differ by less are the same, and the cheaper settings come first
@@ -53,10 +54,11 @@ BETTER = 0.3  # of BLEU and chrF, that settings must be better than the untuned 
 
 @dataclass(frozen=True)
 class Figures:
-    """Scores of one dev set."""
+    """Scores of one dev set; `mean_chrf` is that of its segments, each counted alike."""
 
     bleu: float
     chrf: float
+    mean_chrf: float
 
 
 @dataclass(frozen=True)
@@ -164,15 +166,19 @@ def tune_store(
     """Tune what `auto` stands for, and keep the best settings beside the store, where `translate` finds them.
 
     Without a dev set, segments of the store are held out: some of projects that it knows, and some of projects that it
-    does not know (`knnmt.held_out`). Settings are kept only if they are better than the untuned ones by more than
-    chance, and on neither of the two worse.
+    does not know (`knnmt.held_out`). What is found there is followed half of the way only, and kept only if it is
+    better than the untuned settings by more than chance, and on neither of the two worse. λ is by distance then; with a
+    dev set a gate may be learned.
     """
     if dev is None:
         sets = held_out(store)
     else:
         sets = [DevSet("dev", (Fold(dev, overlaps(store, [segment.source for segment in dev]).segments),))]
     search = _Search(model, store, sets, RetrievalSettings(system=automatic(store)), GREEDY, progress)
-    best = search.run(("distance", "learned"), decoded)[0]
+    if dev is None:
+        best = search.halfway(search.run(("distance",), decoded)[0])
+    else:
+        best = search.run(("distance", "learned"), decoded)[0]
     base, untuned = search.trials[search.silent], search.trials[search.untuned]
     if search.gain(best) < BETTER:
         best = untuned
@@ -220,7 +226,7 @@ class _Search:
     def run(self, adapt: Sequence[Adapt], decoded: int) -> list[Trial]:
         """All trials, the best first."""
         rules = set(adapt) | {"distance"} if "learned" in adapt else set(adapt)
-        leans = (LEANS if len(self.sets) == 1 else SHY_LEANS)[:decoded] if "learned" in adapt else ()
+        leans = LEANS[:decoded] if "learned" in adapt else ()
         self._look_up(rules)
         self._go_beyond(self._ranked(), rules)
         ranked = self._ranked()
@@ -246,18 +252,36 @@ class _Search:
                 self._measure(settings, total)
         return sorted(self.trials.values(), key=lambda trial: -self.gain(trial))
 
+    def halfway(self, found: Trial) -> Trial:
+        """Half of the way from the untuned settings to some, both by distance: segments of the store itself tell which
+        direction is better, and nothing of how far texts from elsewhere would follow."""
+        if found.settings == self.silent:
+            return found
+        ours, theirs = self.untuned, found.settings
+        middle = theirs.model_copy(
+            update={
+                "weight": (ours.most_weight + theirs.most_weight) / 2,
+                "reach": sqrt(ours.reach_of(self.scale) * theirs.reach_of(self.scale)),
+                "temperature": sqrt(ours.temperature_of(self.scale) * theirs.temperature_of(self.scale)),
+            }
+        )
+        if middle not in self.trials:
+            self._measure(middle, len(self.trials) + 1)
+        return self.trials[middle]
+
     def gain(self, trial: Trial) -> float:
         """How much better a trial is than the untuned settings, or than base MT where those were not tried.
 
-        By BLEU; with several dev sets by the mean of BLEU and chrF of all sets, if none of these is worse, else by the
-        worst of them.
+        By BLEU; with several dev sets by the mean of BLEU, chrF and the segments' mean chrF on all sets, if none of
+        these is worse, else by the worst of them.
         """
         than = self.trials.get(self.untuned) or self.trials[self.silent]
         if len(trial.sets) == 1:
             return trial.bleu - than.bleu
         pairs = list(zip(trial.sets.values(), than.sets.values(), strict=True))
-        gains = [ours.bleu - theirs.bleu for ours, theirs in pairs]
-        gains += [ours.chrf - theirs.chrf for ours, theirs in pairs]
+        gains = [
+            one - other for ours, theirs in pairs for one, other in zip(astuple(ours), astuple(theirs), strict=True)
+        ]
         return fmean(gains) if min(gains) >= 0 else min(gains)
 
     # ------------------------------------------------------------------------------------------------ likelihood
@@ -341,7 +365,8 @@ class _Search:
                     translator.retriever, translator.left_out = self._retriever(fold, settings), fold.left_out
                 texts += [found.text for found in translator.translate([s.source for s in fold.segments], self.options)]
             references = [segment.target for fold in some.folds for segment in fold.segments]
-            figures[some.name] = Figures(bleu(texts, references).value, chrf(texts, references).value)
+            scores = bleu(texts, references).value, chrf(texts, references).value, mean_chrf(texts, references)
+            figures[some.name] = Figures(*scores)
         mean = fmean(each.bleu for each in figures.values())
         self.trials[settings] = Trial(settings, self._likelihood(settings), mean, figures, tuple(self._ends(settings)))
         self.watch("translate", 1, total)
