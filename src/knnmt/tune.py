@@ -42,9 +42,7 @@ MOST_WEIGHTS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 REACHES = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
 # c, of the systems that have one: each is tried while more is better
 SIZES: dict[str, tuple[int, ...]] = {"fast": (16, 64, 256, 1024), "proto": (16, 64, 256, 1024)}
-# what is added to the log-odds of a gate's λ: translation likes more than likelihood does, where the store is good for
-# the text; and less, where settings must also be good for text that the store does not know
-LEANS = (0.0, 0.5)
+LEANS = (0.0, 0.5)  # what is added to the log-odds of a gate's λ: translation likes more than likelihood does
 # how far the search goes beyond the ends of the grids
 TEMPERATURE_LIMITS, WEIGHT_LIMITS, REACH_LIMITS = (1 / 2560, 1.6), (0.01, 0.99), (1 / 128, 32.0)
 EQUAL = 1e-3  # nats a token: likelihoods that differ by less are the same, and the cheaper settings come first

@@ -21,7 +21,7 @@ from knnmt.retrieval.tensors import Taught
 SEARCH = RetrievalSettings(system="fast", k=16, c=16)
 WEIGHT = 0.99  # λ_l of a lesson whose state is the same
 # fractions of the median distance between random keys
-REACH = 1 / 8  # the distance at which λ_l is 0
+REACH = 1 / 16  # the distance at which λ_l is 0
 TEMPERATURE = 1 / 80  # T among lessons: of two that are near, the nearer one speaks
 MUCH_NEARER = 0.5  # times the distance of the nearest entry of the part
 SAME = 1 / 400  # states that are no farther apart are the same but for rounding
