@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from knnmt.align import Aligner, Bitext, Links
 from knnmt.align.bitext import Int32, Int64, offsets_of
 from knnmt.corpus.segment import Segment
+from knnmt.datastore.exact import one_line
 from knnmt.datastore.format import digest
 from knnmt.datastore.pieces import Pair, fits, in_pieces
 from knnmt.datastore.stages import group_by_type, stored
@@ -294,7 +295,7 @@ def _pieces(segment: Segment, source: list[int], target: list[int], model: State
 
 def named(segment: Segment) -> Segment:
     """A segment as it is kept: one space between words, as a translation has it, and an id."""
-    source, target = " ".join(segment.source.split()), " ".join(segment.target.split())
+    source, target = one_line(segment.source), one_line(segment.target)
     kept = replace(segment, source=source, target=target)
     if segment.id and segment.id.startswith("#"):  # the place of one among many: its source need not be its own
         return replace(kept, id=f"segment-{_digest_of_both(kept)}")
