@@ -159,7 +159,11 @@ class Lessons:
 
 
 class LessonPart(Mapping[str, NDArray[Any]]):
-    """Lessons as the arrays of a part, by the same names; `entries` (T,) are the numbers of its rows of target keys."""
+    """Lessons as the arrays of a part, by the same names; `entries` (T,) are the numbers of its rows of target keys.
+
+    Of its own it has `entry_lessons` (T,), the lesson of each row; and by source type the lessons that have a token of
+    that, from kind_offsets[type] on in `kind_lessons`.
+    """
 
     def __init__(self, lessons: Sequence[Lesson], numbers: Int64, first: Int64, vocabulary: int) -> None:
         self.lessons, self.numbers = lessons, numbers
@@ -174,8 +178,13 @@ class LessonPart(Mapping[str, NDArray[Any]]):
         positions = grouped.pop("positions")
         source = np.concatenate([lesson.source_states for lesson in lessons])[positions]
         target = np.concatenate([lesson.target_keys for lesson in lessons])
+        kinds = np.repeat(np.arange(len(lessons)), bitext.source_lengths) + len(lessons) * bitext.source_ids.astype(int)
+        kinds = np.unique(kinds)
         self._arrays: dict[str, NDArray[Any]] = {
             **grouped,
+            "entry_lessons": np.repeat(np.arange(len(lessons)), sizes),
+            "kind_offsets": np.searchsorted(kinds, len(lessons) * np.arange(vocabulary + 1)),
+            "kind_lessons": kinds % len(lessons),
             "target_ids": bitext.target_ids,
             "source_keys": source,
             "source_norms": _squared_lengths(source),

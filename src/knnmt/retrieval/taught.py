@@ -1,8 +1,9 @@
 """What was taught, looked up beside a system's own entries. It counts whatever the settings say: who corrects a
 translation wants to see the correction, also with a small λ, a gate, or a system that sees little of the store.
 
-A lesson is heard where its state is much nearer than anything the system found, and the nearer it is in itself, the
-more it counts: p = λ_l·p_lessons + (1 − λ_l)·p, with p what model and store make of the step without lessons.
+A lesson is heard in sentences most of whose words it has, where its state is much nearer than anything the system
+found; and the nearer it is in itself, the more it counts: p = λ_l·p_lessons + (1 − λ_l)·p, with p what model and store
+make of the step without lessons.
 """
 
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from knnmt.retrieval.combine import merge
 from knnmt.retrieval.lookup import Exact, Found
-from knnmt.retrieval.nearest import FAR
+from knnmt.retrieval.nearest import FAR, runs
 from knnmt.retrieval.select import Source, near_tokens
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.tensors import Taught
@@ -21,9 +22,10 @@ from knnmt.retrieval.tensors import Taught
 SEARCH = RetrievalSettings(system="fast", k=16, c=16)
 WEIGHT = 0.99  # λ_l of a lesson whose state is the same
 # fractions of the median distance between random keys
-REACH = 1 / 16  # the distance at which λ_l is 0
+REACH = 1 / 8  # the distance at which λ_l is 0
 TEMPERATURE = 1 / 80  # T among lessons: of two that are near, the nearer one speaks
 MUCH_NEARER = 0.5  # times the distance of the nearest entry of the part
+AGREED = 0.6  # of a sentence's source tokens, its end included, those of types that the lesson has too
 SAME = 1 / 400  # states that are no farther apart are the same but for rounding
 
 
@@ -48,7 +50,10 @@ class LessonLookup:
 
     def __init__(self, taught: Taught, source: Source) -> None:
         self.entries, self.scale = taught.entries, taught.scale
-        self.lookup = Exact(taught, near_tokens(taught, source, SEARCH), SEARCH)
+        selection = near_tokens(taught, source, SEARCH)
+        lesson = taught["entry_lessons"][selection.entries.clamp_min(0)]
+        other = _agreement(taught, source).gather(1, lesson) < AGREED
+        self.lookup = Exact(taught, selection._replace(entries=selection.entries.masked_fill(other, -1)), SEARCH)
 
     def hear(self, states: Tensor, nearest: Tensor) -> Heard:
         """What states (B, K, d) hear beside the nearest that was found in the part, (B, K)."""
@@ -65,3 +70,15 @@ class LessonLookup:
     def keep(self, rows: Tensor) -> None:
         """Only these sentences are still searched."""
         self.lookup.keep(rows)
+
+
+def _agreement(taught: Taught, source: Source) -> Tensor:
+    """The share of each sentence's tokens that are of types which a lesson has. (B, lessons)."""
+    offsets, lessons = taught["kind_offsets"], taught["kind_lessons"]
+    sentence, position = source.mask.nonzero(as_tuple=True)
+    types = source.ids[sentence, position]
+    sizes = offsets[types + 1] - offsets[types]
+    found = torch.zeros((len(source.ids), len(taught.lessons.lessons)), device=types.device)
+    place = sentence.repeat_interleave(sizes) * found.size(1) + lessons[runs(offsets[types], sizes)]
+    found.view(-1).index_add_(0, place, torch.ones(len(place), device=types.device))
+    return found / source.mask.sum(dim=1, keepdim=True)
