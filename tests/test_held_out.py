@@ -108,19 +108,21 @@ def scored(model: Model, store: Datastore, monkeypatch: pytest.MonkeyPatch) -> C
 
         monkeypatch.setattr(tuning, "bleu", bleu)
         monkeypatch.setattr(tuning, "chrf", lambda *_: Score("chrF2", said[-1], ""))
+        monkeypatch.setattr(tuning, "mean_chrf", lambda *_: said[-1])
         return tune_store(model, store, decoded=1)
 
     return run
 
 
-# base MT, untuned, one by likelihood, one near the best, then gates: known and unknown project each
+# base MT, untuned, one by likelihood, one near the best, then half of the way: known and unknown project each
 @pytest.mark.parametrize(
     ("scores", "kept"),
     [
         ([20, 20, 40, 30, 60, 29, 39, 29], False),  # 20 better on what it knows, and worse on what it does not
         ([20, 20, 40, 30, 40.1, 30.1, 39, 29], False),  # better by chance
         ([20, 20, 40, 30, 39, 36, 39, 29], False),
-        ([20, 20, 40, 30, 42, 31, 39, 29], True),
+        ([20, 20, 40, 30, 42, 31, 39, 29, 41, 30.8], True),
+        ([20, 20, 40, 30, 42, 31, 39, 29, 41, 29.8], False),  # the middle is worse than both ends
     ],
 )
 def test_settings_are_kept_only_where_they_harm_neither(
@@ -128,13 +130,13 @@ def test_settings_are_kept_only_where_they_harm_neither(
 ) -> None:
     tuned = scored(scores)
     assert (tuned.best is not tuned.untuned) == kept
-    assert [figures.bleu for figures in tuned.best.sets.values()] == (scores[4:6] if kept else scores[2:4])
+    assert [figures.bleu for figures in tuned.best.sets.values()] == (scores[8:10] if kept else scores[2:4])
     assert list(tuned.segments) == ["known project", "unknown project"]
     used = Translator(model, Datastore.open(store.path)).retriever
     assert used is not None
     assert used.settings == tuned.best.settings
     notes = json.loads((store.path / "settings.json").read_text())
-    assert notes["tuned"]["unknown project"]["bleu"] == (scores[5] if kept else scores[3])
+    assert notes["tuned"]["unknown project"]["bleu"] == (scores[9] if kept else scores[3])
     assert notes["base"]["known project"]["bleu"] == 20
 
 
