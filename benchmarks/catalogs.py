@@ -19,11 +19,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from knnmt import Datastore, Segment, Translator, demo
+from knnmt import Datastore, Segment, Translator
 from knnmt.evaluate import bleu, chrf
+from knnmt.lab import demo
 from knnmt.model.checkpoint import Model, load
 from knnmt.overlap import overlaps
-from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.systems.settings import RetrievalSettings
 from knnmt.tune import tune_store
 
 FAR = 40.0  # chrF2 of a translation against its reference, below which that is another text

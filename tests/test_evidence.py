@@ -9,13 +9,13 @@ import pytest
 import torch
 
 import knnmt.translate
-from knnmt.datastore.store import Datastore
 from knnmt.evidence import Neighbour, TokenEvidence, explain
 from knnmt.model.checkpoint import Model, load
 from knnmt.model.represent import padded
 from knnmt.retrieval.gate import Purpose
-from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import SYSTEMS
+from knnmt.retrieval.session import SYSTEMS
+from knnmt.store.store import Datastore
+from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translation, Translator
 
 from .retrieval.examples import built, one_thread, random_gate

@@ -6,14 +6,14 @@ from unittest.mock import patch
 
 import pytest
 
+from knnmt.build.build import build
+from knnmt.build.settings import BuildSettings
 from knnmt.corpus.fuzzy import FUZZY, similarity
 from knnmt.corpus.segment import Segment
-from knnmt.datastore import exact
-from knnmt.datastore.build import build
-from knnmt.datastore.settings import BuildSettings
-from knnmt.datastore.store import Datastore, Part
 from knnmt.model.checkpoint import Model, load
-from knnmt.retrieval.settings import SILENT, RetrievalSettings
+from knnmt.store import exact
+from knnmt.store.store import Datastore, Part
+from knnmt.systems.settings import SILENT, RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
 
 PAIRS = [

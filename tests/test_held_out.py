@@ -10,10 +10,10 @@ import pytest
 from knnmt import held_out as holding
 from knnmt import tune as tuning
 from knnmt.corpus.segment import Segment
-from knnmt.datastore.store import Datastore
 from knnmt.evaluate import Score
 from knnmt.held_out import held_out
 from knnmt.model.checkpoint import Model, load
+from knnmt.store.store import Datastore
 from knnmt.translate import Translator
 from knnmt.tune import tune_store
 

@@ -17,8 +17,7 @@ import torch
 import transformers
 
 from knnmt import TranslateSettings, Translator
-from knnmt.datastore.settings import BuildSettings
-from knnmt.datastore.store import Datastore
+from knnmt.build.settings import BuildSettings
 from knnmt.decode.beam import Hypothesis, search
 from knnmt.errors import ModelError, StoreError, UsageError
 from knnmt.hf import Retrieval, Wrapped, wrap
@@ -27,11 +26,12 @@ from knnmt.model.represent import padded, represent
 from knnmt.model.transformer import KeyKind
 from knnmt.retrieval import select
 from knnmt.retrieval.gate import Purpose
-from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import SYSTEMS, Retriever
+from knnmt.retrieval.session import SYSTEMS, Retriever
+from knnmt.store.store import Datastore
+from knnmt.systems.settings import RetrievalSettings
 
+from .build.examples import ENGLISH, parallel_text
 from .conftest import tiny_model, tiny_tokenizer
-from .datastore.examples import ENGLISH, parallel_text
 from .oracle import prototypes, similar, systems
 from .retrieval.examples import random_gate
 

@@ -11,7 +11,7 @@ import pytest
 
 from knnmt import host
 
-from .datastore.examples import parallel_text
+from .build.examples import parallel_text
 
 WINDOWS = """
 import errno, fcntl, os, pkgutil, shutil, signal, sys
@@ -77,8 +77,8 @@ for found in pkgutil.walk_packages(knnmt.__path__, "knnmt."):
 # ---- a store is built, taught, folded, and translates
 from pathlib import Path
 from knnmt import Datastore, Segment, Translator
-from knnmt.bench.machine import machine
-from knnmt.datastore.settings import BuildSettings
+from knnmt.lab.bench.machine import machine
+from knnmt.build.settings import BuildSettings
 from knnmt.memory import peak
 from knnmt.model.checkpoint import load
 

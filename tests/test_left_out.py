@@ -9,12 +9,12 @@ from unittest.mock import patch
 import pytest
 
 from knnmt.corpus.segment import Segment
-from knnmt.datastore.store import Datastore
 from knnmt.errors import StoreError
 from knnmt.model.checkpoint import Model, load
 from knnmt.overlap import overlaps
-from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import SYSTEMS
+from knnmt.retrieval.session import SYSTEMS
+from knnmt.store.store import Datastore
+from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
 
 from .retrieval.examples import built, one_thread

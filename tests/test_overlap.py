@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knnmt.corpus.segment import Segment
-from knnmt.datastore.store import Datastore
 from knnmt.overlap import Overlaps, overlaps
+from knnmt.store.store import Datastore
 
-from .datastore.examples import written
+from .build.examples import written
 from .oracle import datastore
 
 PAIRS = [

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from knnmt.build.settings import BuildSettings
 from knnmt.corpus import CleanSettings, Segment
-from knnmt.datastore.settings import BuildSettings
 from knnmt.errors import SettingsError, UsageError
-from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.settings import Settings
+from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, _checked
 
 

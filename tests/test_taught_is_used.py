@@ -7,14 +7,14 @@ from unittest.mock import patch
 
 import pytest
 
+from knnmt.build.build import build
+from knnmt.build.settings import BuildSettings
 from knnmt.corpus.segment import Segment
-from knnmt.datastore.build import build
-from knnmt.datastore.settings import BuildSettings
-from knnmt.datastore.store import Datastore
 from knnmt.model.checkpoint import EMBEDDED, Model, load
 from knnmt.retrieval.gate import Purpose
-from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import SYSTEMS
+from knnmt.retrieval.session import SYSTEMS
+from knnmt.store.store import Datastore
+from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
 
 from .retrieval.examples import random_gate

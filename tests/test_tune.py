@@ -12,18 +12,18 @@ from pydantic import ValidationError
 
 from knnmt import tune as tuning
 from knnmt.corpus import Languages, Segment, read
-from knnmt.datastore.store import Datastore
 from knnmt.errors import DataError, UsageError
 from knnmt.evaluate import Score, bleu
 from knnmt.model.checkpoint import Model, load
 from knnmt.model.represent import padded
 from knnmt.retrieval.gate import Purpose
-from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import SYSTEMS, Retriever
+from knnmt.retrieval.session import SYSTEMS, Retriever
+from knnmt.store.store import Datastore
+from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
 from knnmt.tune import Trial, tune, tune_store
 
-from .datastore.examples import parallel_text
+from .build.examples import parallel_text
 from .retrieval.examples import built, one_thread, random_gate
 
 GREEDY = TranslateSettings(beam=1, max_length=20, exact=False)

@@ -11,10 +11,10 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from knnmt.build.settings import BuildSettings
     from knnmt.corpus.segment import Segment
-    from knnmt.datastore.settings import BuildSettings
-    from knnmt.datastore.store import Datastore
-    from knnmt.retrieval.settings import RetrievalSettings
+    from knnmt.store.store import Datastore
+    from knnmt.systems.settings import RetrievalSettings
     from knnmt.translate import TranslateSettings, Translation, Translator
 
 __all__ = [
@@ -29,9 +29,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BuildSettings": "datastore.settings",
-    "Datastore": "datastore.store",
-    "RetrievalSettings": "retrieval.settings",
+    "BuildSettings": "build.settings",
+    "Datastore": "store.store",
+    "RetrievalSettings": "systems.settings",
     "Segment": "corpus.segment",
     "TranslateSettings": "translate",
     "Translation": "translate",

@@ -17,8 +17,8 @@ from knnmt.model.represent import batches, padded
 from knnmt.model.transformer import States
 from knnmt.retrieval.combine import weights
 from knnmt.retrieval.gate import Lesson, features
-from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import Retriever, SentenceLookup
+from knnmt.retrieval.session import Retriever, SentenceLookup
+from knnmt.systems.settings import RetrievalSettings
 
 BATCH_TOKENS = 4096
 

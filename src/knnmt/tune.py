@@ -17,8 +17,6 @@ from typing import NamedTuple
 import torch
 
 from knnmt.corpus.segment import Segment
-from knnmt.datastore.format import TUNED
-from knnmt.datastore.store import Datastore
 from knnmt.errors import UsageError
 from knnmt.evaluate import bleu, chrf, mean_chrf
 from knnmt.held_out import DevSet, Fold, held_out
@@ -27,8 +25,10 @@ from knnmt.overlap import overlaps
 from knnmt.references import Seen, lesson, see
 from knnmt.retrieval.combine import MOST
 from knnmt.retrieval.gate import Lesson, Purpose, train
-from knnmt.retrieval.settings import SILENT, Adapt, RetrievalSettings
-from knnmt.retrieval.systems import Retriever, automatic, require_system
+from knnmt.retrieval.session import Retriever, automatic, require_system
+from knnmt.store.format import TUNED
+from knnmt.store.store import Datastore
+from knnmt.systems.settings import SILENT, Adapt, RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
 
 Progress = Callable[[str, int, int | None], None]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from knnmt.datastore.settings import BuildSettings
-from knnmt.datastore.store import Datastore
+from knnmt.build.settings import BuildSettings
+from knnmt.store.store import Datastore
 from knnmt.translate import Translator
 
 from .conftest import complaints

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ..datastore.examples import parallel_text
+from ..build.examples import parallel_text
 from .process import fine, knnmt
 
 

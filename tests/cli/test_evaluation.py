@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from knnmt.corpus import Languages, read
-from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.systems.settings import RetrievalSettings
 
-from ..datastore.examples import parallel_text
+from ..build.examples import parallel_text
 from .process import fine, knnmt, refused
 
 

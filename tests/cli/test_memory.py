@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from knnmt.build.build import build
+from knnmt.build.settings import BuildSettings
 from knnmt.cli.app import app
-from knnmt.datastore.build import build
-from knnmt.datastore.settings import BuildSettings
-from knnmt.datastore.store import Datastore
 from knnmt.model.checkpoint import load
+from knnmt.store.store import Datastore
 
-from ..datastore.examples import parallel_text
+from ..build.examples import parallel_text
 
 
 @pytest.fixture(scope="module")

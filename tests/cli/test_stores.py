@@ -11,7 +11,7 @@ import threading
 import time
 from pathlib import Path
 
-from ..datastore.examples import parallel_text
+from ..build.examples import parallel_text
 from .process import INTERRUPTIBLE, fine, knnmt, refused
 
 LANGS = ("-l", "de-en")

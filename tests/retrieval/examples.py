@@ -13,19 +13,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knnmt.datastore import quantize
-from knnmt.datastore.build import build
-from knnmt.datastore.format import Metric
-from knnmt.datastore.settings import BuildSettings
-from knnmt.datastore.store import Datastore
+from knnmt.build.build import build
+from knnmt.build.settings import BuildSettings
 from knnmt.model.checkpoint import Model
 from knnmt.model.transformer import States
 from knnmt.retrieval.gate import SHAPES, Gate, Purpose
 from knnmt.retrieval.lookup import Found
-from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import Retriever
+from knnmt.retrieval.session import Retriever
+from knnmt.search import pq
+from knnmt.store.format import Metric
+from knnmt.store.store import Datastore
+from knnmt.systems.settings import RetrievalSettings
 
-from ..datastore.examples import parallel_text, written
+from ..build.examples import parallel_text, written
 from ..oracle import datastore, systems
 
 VOCABULARY, K_MAX = 5, datastore.EXACT
@@ -169,7 +169,7 @@ def some_segments(offsets: NDArray[np.int64], share: float, seed: int) -> tuple[
 def decoded(store: Datastore, side: str) -> NDArray[np.float32]:
     """The keys that a quantized store stands for."""
     codes, codebooks = (torch.from_numpy(store.part[f"{side}_{what}"]) for what in ("codes", "codebooks"))
-    states: NDArray[np.float32] = quantize.decode(codes, codebooks).numpy()
+    states: NDArray[np.float32] = pq.decode(codes, codebooks).numpy()
     return states
 
 

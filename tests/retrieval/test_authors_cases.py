@@ -10,20 +10,20 @@ import pytest
 import torch
 
 from knnmt.align.bitext import Bitext, Links, offsets_of
-from knnmt.datastore import cluster
-from knnmt.datastore.build import build
-from knnmt.datastore.settings import BuildSettings
-from knnmt.datastore.stages import group_by_type
-from knnmt.datastore.store import Datastore
+from knnmt.build import kmeans
+from knnmt.build.build import build
+from knnmt.build.settings import BuildSettings
+from knnmt.build.stages import group_by_type
 from knnmt.decode.beam import search
 from knnmt.model.checkpoint import FAMILIES, convert, load
 from knnmt.model.tokenizer import SpecialTokens
 from knnmt.model.transformer import States
-from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import Retriever
+from knnmt.retrieval.session import Retriever
+from knnmt.store.store import Datastore
+from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
 
-from ..datastore.examples import written
+from ..build.examples import written
 from ..oracle.datastore import Segment, Store
 from ..oracle.datastore import build as oracle_build
 from .examples import BY_SOURCE, CPU, built
@@ -38,7 +38,7 @@ def one_cluster(count: int, seed: int = 0) -> Store:
     rng = np.random.default_rng(seed)
     targets, ids = rng.normal(size=(count, 2)).astype(np.float16), rng.integers(0, 9, count).astype(np.int32)
     starts, links = np.array([0, count]), np.arange(count, dtype=np.int32)
-    ranking = cluster.rank(targets, ids, starts, np.arange(count + 1), links, None)
+    ranking = kmeans.rank(targets, ids, starts, np.arange(count + 1), links, None)
     return {
         "target_ids": ids, "target_offsets": starts, "target_keys": targets, "type_offsets": starts,
         "link_offsets": np.arange(count + 1), "link_entries": links, "source_keys": np.zeros((count, 2), np.float16),

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from knnmt.datastore.store import Datastore
 from knnmt.model.checkpoint import Model, load
-from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import SYSTEMS
+from knnmt.retrieval.session import SYSTEMS
+from knnmt.store.store import Datastore
+from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
 
 from .examples import built

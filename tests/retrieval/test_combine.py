@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knnmt.retrieval.combine import MOST, Neighbours, merge, mix, weights
-from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.systems.settings import RetrievalSettings
 
 V = 11
 SEEDS = st.integers(0, 2**32 - 1)

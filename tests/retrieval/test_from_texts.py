@@ -9,17 +9,17 @@ import torch
 import transformers
 
 from knnmt.align import Bitext
+from knnmt.build.settings import BuildSettings
 from knnmt.corpus.segment import Segment
-from knnmt.datastore.settings import BuildSettings
-from knnmt.datastore.store import Datastore
 from knnmt.model.checkpoint import load
 from knnmt.retrieval.lookup import Found
 from knnmt.retrieval.select import Source
-from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import SYSTEMS
+from knnmt.retrieval.session import SYSTEMS
 from knnmt.retrieval.tensors import Taught, Tensors
+from knnmt.store.store import Datastore
+from knnmt.systems.settings import RetrievalSettings
 
-from ..datastore.examples import parallel_text
+from ..build.examples import parallel_text
 from ..oracle import texts
 from ..oracle.texts import Name, Near, Seen
 

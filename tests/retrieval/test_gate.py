@@ -16,8 +16,8 @@ from knnmt.errors import DataError, UsageError
 from knnmt.model.transformer import States
 from knnmt.retrieval.combine import MOST, Neighbours, learned, merge
 from knnmt.retrieval.gate import FEATURES, FORMAT, SHAPES, Gate, Lesson, Purpose, features, train
-from knnmt.retrieval.settings import RetrievalSettings, gate_file
-from knnmt.retrieval.systems import Retriever
+from knnmt.retrieval.session import Retriever
+from knnmt.systems.settings import RetrievalSettings, gate_file
 
 from ..oracle import datastore
 from .examples import CPU, ORACLE, UNSEEN, Case, random_gate

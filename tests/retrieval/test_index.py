@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from knnmt.datastore.format import INDEX
-from knnmt.datastore.store import Datastore
 from knnmt.errors import StoreError
 from knnmt.model.checkpoint import Model, load
-from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import Retriever, SentenceLookup
+from knnmt.retrieval.session import Retriever, SentenceLookup
+from knnmt.store.format import INDEX
+from knnmt.store.store import Datastore
+from knnmt.systems.settings import RetrievalSettings
 
 from .examples import CPU, built, some_segments
 

@@ -11,9 +11,9 @@ import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from knnmt.datastore.format import Metric
-from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import Retriever
+from knnmt.retrieval.session import Retriever
+from knnmt.store.format import Metric
+from knnmt.systems.settings import RetrievalSettings
 
 from ..oracle import prototypes, systems
 from .examples import CPU, Case, oracle_settings, some_segments

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import Retriever
+from knnmt.retrieval.session import Retriever
+from knnmt.systems.settings import RetrievalSettings
 
 from ..oracle import systems
 from ..oracle.datastore import Store, offsets

@@ -9,14 +9,14 @@ import torch
 from numpy.typing import NDArray
 
 from knnmt.align.bitext import offsets_of
-from knnmt.datastore import cluster
-from knnmt.datastore.store import Datastore
+from knnmt.build import kmeans
 from knnmt.retrieval import select
-from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import Retriever
+from knnmt.retrieval.session import Retriever
 from knnmt.retrieval.tensors import Tensors
+from knnmt.store.store import Datastore
+from knnmt.systems.settings import RetrievalSettings
 
-from ..datastore.examples import written
+from ..build.examples import written
 from ..oracle import datastore
 from ..oracle.datastore import Store
 from .examples import CPU
@@ -32,10 +32,10 @@ def clustered(m: int, coarse_from: int, scale: float = 1.0) -> Store:
     rng = np.random.default_rng(5)
     states = (np.round(rng.normal(size=(TOKENS, WIDTH)) * 4) / 4 * scale).astype(np.float16)
     targets, ids = rng.normal(size=(TOKENS, WIDTH)).astype(np.float16), rng.integers(0, 9, TOKENS).astype(np.int32)
-    made = cluster.cluster(states, offsets_of(np.array(SIZES)), m, coarse_from=coarse_from)
+    made = kmeans.cluster(states, offsets_of(np.array(SIZES)), m, coarse_from=coarse_from)
     keys = states[made.order]
     links = made.order.astype(np.int32)
-    ranking = cluster.rank(targets, ids, made.starts, np.arange(TOKENS + 1), links, None)
+    ranking = kmeans.rank(targets, ids, made.starts, np.arange(TOKENS + 1), links, None)
     begin, end = made.starts[made.coarse_ranges].T
     members = np.concatenate([np.arange(b, e) for b, e in zip(begin, end, strict=True)] or [np.empty(0, np.int64)])
     return {
@@ -48,7 +48,7 @@ def clustered(m: int, coarse_from: int, scale: float = 1.0) -> Store:
         "source_keys": keys,
         "cluster_offsets": made.offsets,
         "cluster_starts": made.starts,
-        "cluster_source": cluster.centroids(keys, np.arange(TOKENS), made.starts),
+        "cluster_source": kmeans.centroids(keys, np.arange(TOKENS), made.starts),
         "cluster_target": ranking.centroids,
         "ranking_offsets": ranking.offsets,
         "ranking_entries": ranking.entries,
@@ -56,7 +56,7 @@ def clustered(m: int, coarse_from: int, scale: float = 1.0) -> Store:
         "ranking_distances": ranking.distances,
         "coarse_offsets": made.coarse_offsets,
         "coarse_ranges": made.coarse_ranges,
-        "coarse_source": cluster.centroids(keys, members, offsets_of(end - begin)),
+        "coarse_source": kmeans.centroids(keys, members, offsets_of(end - begin)),
     }
 
 

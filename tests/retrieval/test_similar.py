@@ -12,11 +12,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knnmt.datastore.format import Metric
 from knnmt.retrieval import narrow, select
 from knnmt.retrieval.combine import merge
-from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import Retriever
+from knnmt.retrieval.session import Retriever
+from knnmt.store.format import Metric
+from knnmt.systems.settings import RetrievalSettings
 
 from ..oracle import similar, systems
 from .examples import CPU, CUDA, Case, oracle_settings, some_segments, with_threads

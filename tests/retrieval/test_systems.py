@@ -12,14 +12,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knnmt.datastore.format import Metric
 from knnmt.errors import StoreError, UsageError
 from knnmt.model.checkpoint import load
 from knnmt.model.transformer import States
-from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import Retriever
+from knnmt.retrieval.session import Retriever
+from knnmt.store.format import Metric
+from knnmt.systems.settings import RetrievalSettings
 
-from ..datastore.examples import written
+from ..build.examples import written
 from ..oracle import datastore
 from .examples import BY_SOURCE, CPU, CUDA, ORACLE, UNSEEN, VOCABULARY, Case, assert_same, built, decoded
 
@@ -99,7 +99,7 @@ def test_quantized_keys_are_compared_as_what_they_stand_for(tmp_path: Path, syst
         arrays, metric, [[1, 2, 0], [3, 1, UNSEEN, 2, 0]], [rng.normal(size=(n, 2)) for n in (3, 5)],
         rng.normal(size=(2, 3, 2)).astype(np.float32), rng.dirichlet(np.ones(VOCABULARY), (2, 3)),
     )  # fmt: skip
-    store = case.write(tmp_path / "store", pq=True)
+    store = case.write(tmp_path / "store", quantized=True)
     keys = {f"{side}_keys": decoded(store, side) for side in ("target", "source")}
     changed = [np.abs(keys[name] - arrays[name]).max() for name in keys]
     assert min(changed) > 1e-3

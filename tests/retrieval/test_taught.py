@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knnmt.corpus.segment import Segment as Text
-from knnmt.datastore.format import Metric
-from knnmt.datastore.lessons import Lesson, Record
-from knnmt.datastore.store import Datastore
 from knnmt.model.transformer import States
 from knnmt.retrieval import taught as taught_rule
-from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import Retriever, Sources
+from knnmt.retrieval.session import Retriever, Sources
+from knnmt.store.format import Metric
+from knnmt.store.lessons import Lesson, Record
+from knnmt.store.store import Datastore
+from knnmt.systems.settings import RetrievalSettings
 
 from ..oracle import datastore, systems
 from ..oracle.datastore import Segment, as_is, unit

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from knnmt.datastore.store import Datastore
 from knnmt.model.transformer import States
-from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import Retriever, SentenceLookup
+from knnmt.retrieval.session import Retriever, SentenceLookup
+from knnmt.store.store import Datastore
+from knnmt.systems.settings import RetrievalSettings
 
-from ..datastore.examples import written
+from ..build.examples import written
 from ..oracle.test_worked_example import EXAMPLE, SENTENCE, STATES, A, B, D, F, a, b, c, d, e
 
 pytestmark = pytest.mark.usefixtures("way")

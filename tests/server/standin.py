@@ -8,9 +8,9 @@ from typing import Any, cast
 
 from knnmt.corpus import Segment
 from knnmt.corpus.split import split
-from knnmt.datastore.store import Added
 from knnmt.errors import DataError, StoreError, UsageError
 from knnmt.evidence import Neighbour, TokenEvidence
+from knnmt.store.store import Added
 from knnmt.translate import TranslateSettings, Translation, Translator
 
 LONGEST = 100  # words of a segment that can be taught

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from knnmt.corpus import Languages, Segment
 from knnmt.corpus.writers import write
-from knnmt.datastore.store import Added
+from knnmt.store.store import Added
 
 from .conftest import Serve
 from .standin import LONGEST, StandIn

@@ -14,7 +14,7 @@ from knnmt.corpus import Segment
 from knnmt.server.app import create_app
 from knnmt.server.settings import ServerSettings
 
-from ..datastore.examples import parallel_text
+from ..build.examples import parallel_text
 from .test_memory import finished, tmx
 
 TEXT, LESSON = "der Hund läuft im Garten", "a big cat sleeps in the house"

@@ -14,7 +14,7 @@ from knnmt.errors import KnnmtError, SettingsError, UsageError
 
 if TYPE_CHECKING:
     from knnmt.model.checkpoint import Model
-    from knnmt.retrieval.settings import RetrievalSettings
+    from knnmt.systems.settings import RetrievalSettings
 
 Settings = TypeVar("Settings")
 
@@ -120,7 +120,7 @@ def checked(settings: Callable[..., Settings], **given: Any) -> Settings:
 
 def retrieval_settings(path: Path | None, **given: Any) -> "RetrievalSettings | None":
     """The settings of a file, or the defaults, with what was given on the command line; None where nothing was."""
-    from knnmt.retrieval.settings import RetrievalSettings
+    from knnmt.systems.settings import RetrievalSettings
 
     named = {name: value for name, value in given.items() if value is not None}
     if path is None and not named:

@@ -29,9 +29,9 @@ from knnmt.errors import UsageError
 if TYPE_CHECKING:
     import torch
 
-    from knnmt.bench.growth import Growth
-    from knnmt.bench.settings import BenchSettings, Sweep
-    from knnmt.bench.speed import Speed
+    from knnmt.lab.bench.growth import Growth
+    from knnmt.lab.bench.settings import BenchSettings, Sweep
+    from knnmt.lab.bench.speed import Speed
     from knnmt.model.checkpoint import Model
 
 ENOUGH = 10  # rounds
@@ -87,8 +87,8 @@ def bench(
     """Time the systems beside base MT, in turn and in one process. Ratios with 95% intervals, stages, peak memory."""
     import torch
 
-    from knnmt.bench.machine import device_named, machine, versions
-    from knnmt.bench.settings import BenchSettings, Sweep
+    from knnmt.lab.bench.machine import device_named, machine, versions
+    from knnmt.lab.bench.settings import BenchSettings, Sweep
 
     named = tuple(name.strip() for name in (systems or "").split(",") if name.strip())
     settings = checked(
@@ -128,7 +128,7 @@ def bench(
 
 def _check(systems: tuple[str, ...], input: Path | None, synthetic: str | None) -> None:
     """Refuse what cannot be meant before anything heavy begins."""
-    from knnmt.retrieval.systems import require_system
+    from knnmt.retrieval.session import require_system
 
     for name in systems:
         if name != "base":
@@ -147,9 +147,9 @@ def _time(
     progress: Progress,
 ) -> dict[str, Any]:
     """Rows of times, or of the largest batches."""
-    from knnmt.bench.room import largest_batches
-    from knnmt.bench.speed import measure
-    from knnmt.datastore.store import Datastore
+    from knnmt.lab.bench.room import largest_batches
+    from knnmt.lab.bench.speed import measure
+    from knnmt.store.store import Datastore
 
     opened = Datastore.open(store) if store is not None else None
     if memory is not None:
@@ -173,9 +173,9 @@ def _grow(
     progress: Progress,
 ) -> "list[Growth]":
     """Make a store of each size, time it, and remove it."""
-    from knnmt.bench.growth import grown
-    from knnmt.bench.speed import served
-    from knnmt.bench.synthetic import Shape, make
+    from knnmt.lab.bench.growth import grown
+    from knnmt.lab.bench.speed import served
+    from knnmt.lab.bench.synthetic import Shape, make
 
     shapes = [Shape(tokens, width=width, cluster_size=cluster_size) for tokens in _tokens(sizes)]
     rows = []
@@ -221,7 +221,7 @@ def _show(rows: dict[str, Any], settings: "BenchSettings") -> None:
 
 
 def _show_speed(rows: "list[Speed]", settings: "BenchSettings") -> None:
-    from knnmt.bench.clock import STAGES
+    from knnmt.lab.bench.clock import STAGES
 
     varied = [
         name
@@ -265,7 +265,7 @@ def _show_speed(rows: "list[Speed]", settings: "BenchSettings") -> None:
 
 
 def _show_growth(rows: "list[Growth]") -> None:
-    from knnmt.bench.growth import BATCH, BEAMS, LENGTH, STEPS, in_words
+    from knnmt.lab.bench.growth import BATCH, BEAMS, LENGTH, STEPS, in_words
 
     numbers = (
         "tokens", "clusters", "opening", "select", "prepare", "lookup", "batch", "on disk", "opened", "held", "working",

@@ -10,7 +10,7 @@ from knnmt import terminal
 from knnmt.cli.app import JsonOption, ModelOption, ThreadsOption, app, load_model
 
 if TYPE_CHECKING:
-    from knnmt.demo import Comparison, Correction, Result
+    from knnmt.lab.demo import Comparison, Correction, Result
 
 SHOWN = 8  # examples
 TAUGHT = 4  # of corrections
@@ -19,7 +19,7 @@ TAUGHT = 4  # of corrections
 @app.command()
 def demo(model: ModelOption = "mini-de-en", threads: ThreadsOption = None, as_json: JsonOption = False) -> None:
     """Show on real software strings what a memory is worth. For projects that it knows, and for one it does not."""
-    from knnmt import demo as text
+    from knnmt.lab import demo as text
 
     catalogs, unknown = text.catalogs()
     loaded = load_model(model, str(text.LANGUAGES), "auto", "auto", threads)

@@ -28,7 +28,7 @@ from knnmt.errors import UsageError
 
 if TYPE_CHECKING:
     from knnmt.overlap import Overlaps
-    from knnmt.retrieval.settings import Adapt
+    from knnmt.systems.settings import Adapt
     from knnmt.tune import Trial
 
 KINDS: "dict[str, tuple[Adapt, ...]]" = {
@@ -82,8 +82,8 @@ def evaluate(
 
 def known(store: Path, references: list[str]) -> "Overlaps":
     """The references that stand in a store."""
-    from knnmt.datastore.store import Datastore
     from knnmt.overlap import overlaps
+    from knnmt.store.store import Datastore
 
     return overlaps(Datastore.open(store), references, side="target")
 
@@ -128,9 +128,9 @@ def tune(
     import itertools
 
     from knnmt.corpus import Languages, read_all
-    from knnmt.datastore.store import Datastore
     from knnmt.overlap import overlaps
-    from knnmt.retrieval.systems import require_system
+    from knnmt.retrieval.session import require_system
+    from knnmt.store.store import Datastore
     from knnmt.translate import TranslateSettings
     from knnmt.tune import tune as search
 

@@ -11,7 +11,7 @@ from knnmt.cli.app import DeviceOption, DtypeOption, JsonOption, ThreadsOption, 
 from knnmt.errors import UsageError
 
 if TYPE_CHECKING:
-    from knnmt.reproduce import Results
+    from knnmt.lab.reproduce import Results
 
 BenchOption = Annotated[
     list[Path] | None, typer.Option("--bench", "-b", help="What `knnmt bench --output` wrote; repeatable.")
@@ -34,9 +34,9 @@ def reproduce(
     """Run a whole experiment. Stores, tuning, translations, scores; given again, it goes on where it was stopped."""
     import torch
 
-    from knnmt.report.tables import quality
-    from knnmt.reproduce import Config
-    from knnmt.reproduce import reproduce as run
+    from knnmt.lab.report.tables import quality
+    from knnmt.lab.reproduce import Config
+    from knnmt.lab.reproduce import reproduce as run
 
     asked = Config.load(config)
     if not data.is_dir():
@@ -65,7 +65,7 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Draw what was measured. One page that needs no network, plots in SVG and PNG, tables in Markdown."""
-    from knnmt.reproduce import Results
+    from knnmt.lab.reproduce import Results
 
     page = _report([Results.load(path) for path in results], bench or [], out)
     made = sorted(path.name for path in out.iterdir())
@@ -73,7 +73,7 @@ def report(
 
 
 def _report(results: "list[Results]", bench: list[Path], out: Path) -> Path:
-    from knnmt.report import Bench
-    from knnmt.report import report as draw
+    from knnmt.lab.report import Bench
+    from knnmt.lab.report import report as draw
 
     return draw(results, [Bench.load(path) for path in bench], out)

@@ -76,11 +76,11 @@ def build(
 ) -> None:
     """Make a store from parallel text. A build that was stopped goes on when the same command is given again."""
     from knnmt.align import AlignSettings
+    from knnmt.build import build as building
+    from knnmt.build.settings import BuildSettings
     from knnmt.corpus import CleanSettings, Languages, files_of, read_all
     from knnmt.corpus.files import require_readable
-    from knnmt.datastore import build as building
-    from knnmt.datastore.settings import BuildSettings
-    from knnmt.retrieval.systems import require_system
+    from knnmt.retrieval.session import require_system
 
     settings = checked(
         BuildSettings, systems=tuple(systems or ()), key=key, metric=metric, keys=keys, cluster_size=cluster_size,
@@ -102,7 +102,7 @@ def build(
         )  # fmt: skip
     tuned = None
     if tune or dev is not None:
-        from knnmt.datastore.store import Datastore
+        from knnmt.store.store import Datastore
         from knnmt.tune import tune_store
 
         with terminal.stages() as progress:
@@ -154,8 +154,8 @@ def _show_tuned(tuned: "Tuned") -> None:
 @app.command()
 def inspect(store: StoreArgument, as_json: JsonOption = False) -> None:
     """Say what is in a store. Counts, sizes, settings, frequent types."""
-    from knnmt.datastore.describe import describe
-    from knnmt.datastore.store import Datastore
+    from knnmt.store.describe import describe
+    from knnmt.store.store import Datastore
 
     found = describe(Datastore.open(store))
     if as_json:
@@ -197,7 +197,7 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Check that a store is sound. The manifest and the size of every file, or with --full all of its content."""
-    from knnmt.datastore.store import Datastore
+    from knnmt.store.store import Datastore
 
     opened = Datastore.open(store)
     checked_files = list(terminal.watched(opened.verify(), "verifying")) if full else list(opened.part.files)

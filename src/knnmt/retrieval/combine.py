@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from knnmt.retrieval.gate import features
-from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.systems.settings import RetrievalSettings
 
 MOST = 1.0 - 1e-6  # of λ: with 1, nothing of p_MT would be left where p_kNN is silent
 

@@ -99,7 +99,7 @@ class Gate:
 
     def save(self, path: Path) -> None:
         """Write it to one safetensors file, whole or not at all."""
-        from knnmt.datastore.format import write_whole
+        from knnmt.store.format import write_whole
 
         metadata = {"format": FORMAT, "features": " ".join(FEATURES), **self.purpose._asdict()}
         write_whole(path, save({name: value.cpu() for name, value in self.parameters.items()}, metadata))

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from knnmt.retrieval.combine import Neighbours, merge
-from knnmt.retrieval.nearest import FAR, Table, least, nearest_of_all, table
 from knnmt.retrieval.select import Selection
-from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.tensors import Tensors
+from knnmt.search.nearest import FAR, Table, least, nearest_of_all, table
+from knnmt.systems.settings import RetrievalSettings
 
 FADED = 80.0  # of T: what is so much farther than the nearest weighs nothing in float32
 

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from knnmt.retrieval.combine import Neighbours
 from knnmt.retrieval.lookup import Small
-from knnmt.retrieval.loops import compiled, share_out
 from knnmt.retrieval.select import Selection
-from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.tensors import Tensors
+from knnmt.search.loops import compiled, share_out
+from knnmt.systems.settings import RetrievalSettings
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.int8]

@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from knnmt.retrieval.nearest import FAR, Buffers, Table, least, pack, runs, unpack
-from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.tensors import Clusters, Keys, Tensors
+from knnmt.search.nearest import FAR, Buffers, Table, least, pack, runs, unpack
+from knnmt.systems.settings import RetrievalSettings
 
 LARGE_TYPE = 30_000  # tokens of a type from which only those of its nearest clusters are compared
 GATHERED = 1 << 18  # rows that are copied at a time, to be compared
@@ -161,7 +161,7 @@ def _nearest_in_clusters(keys: Keys, starts: Tensor, clusters: Tensor, states: T
 
     Each cluster is read once for all that ask for it.
     """
-    from knnmt.retrieval import halves
+    from knnmt.search import halves
 
     query, slot = (clusters >= 0).nonzero(as_tuple=True)
     order = clusters[query, slot].argsort(stable=True)
@@ -250,7 +250,7 @@ def _by_group(
     A group is the rows from start to stop, which are read once for all that ask.
     """
     if keys.halves:
-        from knnmt.retrieval import halves
+        from knnmt.search import halves
 
         return halves.search(keys, starts, stops, queries, asking, count)[1]
     near = [

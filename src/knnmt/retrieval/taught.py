@@ -13,10 +13,10 @@ from torch import Tensor
 
 from knnmt.retrieval.combine import merge
 from knnmt.retrieval.lookup import Exact, Found
-from knnmt.retrieval.nearest import FAR, runs
 from knnmt.retrieval.select import Source, near_tokens
-from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.tensors import Taught
+from knnmt.search.nearest import FAR, runs
+from knnmt.systems.settings import RetrievalSettings
 
 # how lessons are searched: by source token, as Fast does, in all that was taught
 SEARCH = RetrievalSettings(system="fast", k=16, c=16)

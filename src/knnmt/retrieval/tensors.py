@@ -8,12 +8,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knnmt.datastore import quantize
-from knnmt.datastore.format import INDEX, Metric
-from knnmt.datastore.lessons import LessonPart
-from knnmt.datastore.store import Datastore, Part
 from knnmt.errors import StoreError
-from knnmt.retrieval.nearest import FAR, Buffers, compiles
+from knnmt.search import pq
+from knnmt.search.nearest import FAR, Buffers, compiles
+from knnmt.store.format import INDEX, Metric
+from knnmt.store.lessons import LessonPart
+from knnmt.store.store import Datastore, Part
 
 MEASURED = 1 << 12  # means whose lengths are computed at a time
 
@@ -45,7 +45,7 @@ class Keys:
         found = self.rows[rows]
         if self.steps is not None:
             return found * self.steps[1] + self.steps[0]
-        return found if self.codebooks is None else quantize.decode(found, self.codebooks)
+        return found if self.codebooks is None else pq.decode(found, self.codebooks)
 
     def lengths(self, rows: Tensor | slice, states: Tensor) -> Tensor:
         """The squared lengths of these rows, whose states (..., d) are there already. (...)."""

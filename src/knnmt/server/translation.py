@@ -8,10 +8,10 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from knnmt.evidence import Neighbour, TokenEvidence
-from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.retrieval.systems import SYSTEMS, serves
+from knnmt.retrieval.session import SYSTEMS, serves
 from knnmt.server.state import Server, Serving, admitted, while_connected
 from knnmt.server.worker import How
+from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import Translation
 
 router = APIRouter(prefix="/v1", tags=["Translation"], dependencies=[Depends(admitted)])

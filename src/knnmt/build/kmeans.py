@@ -1,0 +1,367 @@
+"""Clusters of states: k-means inside every group of rows, the centroids, and what each cluster links to, ranked."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from knnmt.align.bitext import Int32, Int64, blocks, offsets_of, rises
+from knnmt.build.workers import parallel
+from knnmt.errors import DataError, UsageError
+
+Float16 = NDArray[np.float16]
+Float32 = NDArray[np.float32]
+
+COARSE_FROM = 1024  # clusters a group, above which they get a coarse level
+TRAINING_ROWS = 256  # a centroid: more make k-means slower and hardly better, as FAISS has it
+STUCK = 0.95  # share of the rows in one part from which k-means is taken not to have separated them
+BATCH_BYTES = 1 << 24  # of states that k-means runs over again and again: a few times a core's cache
+DISTANCES = 1 << 20  # of one piece that are held at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Clusters:
+    """Rows of G groups in C clusters, and Q coarse clusters of the groups that have two levels.
+
+    order: (N,) int64, rows of the states: clusters one after another, inside each in the order they had
+    starts: (C + 1,) int64, where each cluster begins in the order
+    offsets: (G + 1,) int64, where each group's clusters begin
+    coarse_offsets: (G + 1,) int64, where each group's coarse clusters begin; a group of one level has none
+    coarse_ranges: (Q, 2) int64, each coarse cluster's first cluster, and the one after its last
+    """
+
+    order: Int64
+    starts: Int64
+    offsets: Int64
+    coarse_offsets: Int64
+    coarse_ranges: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """The target entries of C clusters, the nearest to the cluster's target centroid first.
+
+    centroids: (C, d) float16, zero for a cluster without links; offsets: (C + 1,) int64, where each list begins
+    entries, tokens: (R,) int32; distances: (R,) float32, squared, to the centroid as it is stored
+    """
+
+    centroids: Float16
+    offsets: Int64
+    entries: Int32
+    tokens: Int32
+    distances: Float32
+
+
+@dataclass(frozen=True, eq=False)
+class _Pieces:
+    """P stretches of the order that k-means is to split: begin, size, parts to make, random key, level."""
+
+    begins: Int64
+    sizes: Int64
+    parts: Int64
+    keys: NDArray[np.uint64]
+    coarse: NDArray[np.bool_]
+
+    def __getitem__(self, index: Any) -> Self:
+        return type(self)(*(array[index] for array in vars(self).values()))
+
+    @classmethod
+    def join(cls, pieces: list[Self]) -> Self:
+        """Put lists of pieces one after another."""
+        return cls(*(np.concatenate(arrays) for arrays in zip(*(vars(p).values() for p in pieces), strict=True)))
+
+
+def cluster(
+    states: Float16,
+    offsets: Int64,
+    m: int,
+    *,
+    order: Int64 | None = None,
+    cap: int | None = None,
+    iterations: int = 10,
+    seed: int = 0,
+    coarse_from: int = COARSE_FROM,
+    memory: int = 1 << 30,
+    workers: int = 1,
+    progress: Callable[[int], object] | None = None,
+) -> Clusters:
+    """Split each group of f rows into ceil(f / m) clusters by k-means, and again those of more than `cap` rows.
+
+    Equal rows share a cluster, so that there can be fewer, up to the cap (2m unless told), where they are
+    cut in their order. A group's clusters depend on its rows, its number and the seed alone.
+
+    states: (M, d) float16, may be memory-mapped; offsets: (G + 1,) int64, where each group begins in the
+    order; order: (N,) int64, rows of the states, all of them as they come if None; memory: bytes of states
+    and distances held at a time; progress is told the rows that have found their cluster since it last was
+    """
+    order = np.arange(states.shape[0]) if order is None else np.array(order, np.int64)
+    cap = 2 * m if cap is None else cap
+    if not 0 < m <= cap:
+        raise UsageError(f"clusters of {m} rows, capped at {cap}: give a positive size, and a cap not below it")
+    if not rises(offsets, order.size):
+        raise DataError(f"clusters: the groups' offsets do not rise from 0 to the {order.size} rows")
+    begun = np.zeros(order.size + 1, bool)  # whether a cluster begins here
+    begun[offsets] = True
+    pieces = _first_pieces(offsets, m, coarse_from, seed)
+    coarse = [np.empty((0, 2), np.int64)]
+    progress = progress or (lambda rows: None)
+    progress(order.size - int(pieces.sizes.sum()))
+
+    def split(batch: _Pieces) -> Int64:
+        return _split(states, order, batch, iterations, memory)
+
+    while pieces.sizes.size:
+        following = [pieces[:0]]
+        for batch, counts in parallel(split, _batches(pieces, states.shape[1], memory), workers, memory):
+            parent, part = np.nonzero(counts)
+            sizes, batch = counts[parent, part], batch[parent]
+            inside = (np.cumsum(counts, axis=1) - counts)[parent, part]
+            begins = batch.begins + inside
+            begun[begins] = True
+            coarse.append(np.stack([begins, begins + sizes], axis=1)[batch.coarse])
+            large = sizes > np.where(batch.coarse, m, cap)
+            stuck = large & ~batch.coarse & (sizes > STUCK * batch.sizes)
+            for begin, size in zip(begins[stuck], sizes[stuck], strict=True):
+                parts = -(-size // m)
+                begun[begin + np.arange(parts) * size // parts] = True
+            keys = _mix(batch.keys + inside.astype(np.uint64))
+            rest = _Pieces(begins, sizes, -(-sizes // m), keys, np.zeros(sizes.size, bool))[large & ~stuck]
+            following.append(rest)
+            progress(int(sizes.sum() - rest.sizes.sum()))
+        pieces = _Pieces.join(following)
+
+    starts = np.flatnonzero(begun)
+    ranges = np.sort(np.concatenate(coarse), axis=0)
+    coarse_offsets, coarse_ranges = np.searchsorted(ranges[:, 0], offsets), np.searchsorted(starts, ranges)
+    return Clusters(order, starts, np.searchsorted(starts, offsets), coarse_offsets, coarse_ranges)
+
+
+def centroids(
+    states: Float16,
+    order: Int64,
+    starts: Int64,
+    unit: bool = False,
+    workers: int = 1,
+    out: Float16 | None = None,
+) -> Float16:
+    """Return the mean of each cluster's rows, (C, d) float16, zero where there are none.
+
+    states: (M, d) float16, may be memory-mapped; order: (N,) int64, rows of the states; starts: (C + 1,)
+    int64, where each cluster begins in the order; unit: bring the means to length 1 (for cosine); out: where
+    they are written, block by block, such as a memory-map
+    """
+    means = np.empty((starts.size - 1, states.shape[1]), np.float16) if out is None else out
+
+    def average(block: tuple[int, int]) -> None:
+        first, last = block
+        means[first:last] = _means(states, order, starts[first : last + 1], unit, first)
+
+    for _ in parallel(average, ((block, 0) for block in blocks(states.shape[1] * starts)), workers):
+        pass
+    return means
+
+
+def rank(
+    target_keys: Float16,
+    target_ids: Int32,
+    cluster_starts: Int64,
+    link_offsets: Int64,
+    link_entries: NDArray[np.integer[Any]],
+    k_max: int | None,
+    unit: bool = False,
+    workers: int = 1,
+    out: Float16 | None = None,
+) -> Ranking:
+    """Rank the target entries that each cluster's tokens link to by their distance to the entries' centroid.
+
+    An entry counts once in a cluster, however many of its tokens link to it. The k_max nearest are listed,
+    all if None; of entries equally near, the lower number goes first.
+
+    target_keys: (E, d) float16, may be memory-mapped; target_ids: (E,) int32; cluster_starts: (C + 1,) int64,
+    where each cluster begins in the tokens; link_offsets: (tokens + 1,) int64, where each token's links begin
+    in link_entries: (L,) rows of the keys; unit: bring the centroids to length 1 (for cosine); out: where the
+    centroids are written, as in `centroids`
+    """
+    means = np.empty((cluster_starts.size - 1, target_keys.shape[1]), np.float16) if out is None else out
+    counts = np.zeros(cluster_starts.size - 1, np.int64)
+    links = link_offsets[cluster_starts]
+
+    def rank_block(block: tuple[int, int]) -> tuple[Int32, Float32]:
+        first, last = block
+        here = np.repeat(np.arange(last - first), np.diff(links[first : last + 1]))
+        linked = link_entries[links[first] : links[last]].astype(np.int64)
+        pairs = np.unique(here * target_ids.size + linked)  # by cluster, then by entry
+        here, linked = np.divmod(pairs, target_ids.size)
+        starts = np.searchsorted(here, np.arange(last - first + 1))
+        means[first:last] = _means(target_keys, linked, starts, unit, first)
+        distances = _distances(target_keys, linked, means[first:last], here)
+        nearest = np.lexsort((distances, here))  # stable: entries still rise where the distance is the same
+        if k_max is not None:
+            nearest = nearest[np.arange(here.size) - starts[here] < k_max]
+        counts[first:last] = np.bincount(here[nearest], minlength=last - first)
+        return linked[nearest].astype(np.int32), distances[nearest]
+
+    # A cluster without links still takes the room of its centroid.
+    jobs = ((block, 0) for block in blocks(target_keys.shape[1] * (links + np.arange(links.size))))
+    ranked = sorted(parallel(rank_block, jobs, workers), key=itemgetter(0))
+    entries = np.concatenate([np.empty(0, np.int32), *(lists for _, (lists, _) in ranked)])
+    distances = np.concatenate([np.empty(0, np.float32), *(lists for _, (_, lists) in ranked)])
+    return Ranking(means, offsets_of(counts), entries, target_ids[entries], distances)
+
+
+def _first_pieces(offsets: Int64, m: int, coarse_from: int, seed: int) -> _Pieces:
+    """List the groups that have more than one cluster, the largest with their coarse clusters as parts."""
+    sizes = np.diff(offsets)
+    groups = np.flatnonzero(sizes > m)
+    parts = -(-sizes[groups] // m)
+    coarse = parts > coarse_from
+    keys = _mix(_mix(np.array([seed % 2**64], np.uint64)) + groups.astype(np.uint64))
+    parts = np.where(coarse, np.ceil(np.sqrt(parts)).astype(np.int64), parts)
+    return _Pieces(offsets[groups], sizes[groups], parts, keys, coarse)
+
+
+def _batches(pieces: _Pieces, width: int, memory: int) -> Iterator[tuple[_Pieces, int]]:
+    """Put pieces of one size together (none needs padding), the largest first; say how many bytes a batch takes."""
+    pieces = pieces[np.lexsort((pieces.begins, -pieces.sizes))]
+    bounds = np.append(np.flatnonzero(np.diff(pieces.sizes, prepend=-1)), pieces.sizes.size)
+    for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        size, parts = int(pieces.sizes[first]), int(pieces.parts[first])
+        values = width * (_training_rows(size, parts, width, memory) + 2 * parts)
+        cost = 8 * values + 4 * min(size * parts, DISTANCES)  # a value is read as float16, and copied to float32
+        step = max(1, min(memory, BATCH_BYTES) // cost)
+        for begin in range(first, last, step):
+            batch = pieces[begin : min(begin + step, last)]
+            yield batch, cost * batch.sizes.size
+
+
+def _training_rows(size: int, parts: int, width: int, memory: int) -> int:
+    """Return how many of a piece's rows k-means is trained on."""
+    return min(size, parts * TRAINING_ROWS, max(parts, memory // (16 * width)))
+
+
+def _split(states: Float16, order: Int64, pieces: _Pieces, iterations: int, memory: int) -> Int64:
+    """Sort the rows of B pieces, all of one size, by the part that k-means puts them in; count the parts' rows.
+
+    order: (N,) int64, changed in place where the pieces are; returns (B, parts) int64
+    """
+    size, parts = int(pieces.sizes[0]), int(pieces.parts[0])
+    places = pieces.begins[:, None] + np.arange(size)
+    rows = order[places]
+    shuffled = np.argsort(_mix(pieces.keys[:, None] + np.arange(size).astype(np.uint64)), axis=1)
+    means = _read(states, np.take_along_axis(rows, shuffled[:, :parts], axis=1))
+    trained = _training_rows(size, parts, states.shape[1], memory)
+    if trained == size:
+        points = _read(states, rows)
+        means = _train(points, means, iterations)
+        labels, _ = _assign(points, means)
+    else:
+        sample = np.take_along_axis(rows, shuffled[:, :trained], axis=1)
+        means = _train(_read(states, sample), means, iterations)
+        cuts = np.split(rows, range(trained, size, trained), axis=1)
+        labels = np.concatenate([_assign(_read(states, cut), means)[0] for cut in cuts], axis=1)
+    order[places] = np.take_along_axis(rows, np.argsort(labels, axis=1, kind="stable"), axis=1)
+    labels += parts * np.arange(len(rows))[:, None]
+    return np.bincount(labels.ravel(), minlength=len(rows) * parts).reshape(len(rows), parts)
+
+
+def _train(points: torch.Tensor, means: torch.Tensor, iterations: int) -> torch.Tensor:
+    """Run Lloyd's k-means on B pieces at once, each until its rows stay where they are.
+
+    points: (B, n, d) float32; means: (B, g, d) float32, to begin with; returns the means at the end
+    """
+    size, parts, width = len(points), means.shape[1], means.shape[2]
+    shift = parts * torch.arange(size)[:, None]
+    before: Int64 | None = None
+    for _ in range(iterations):
+        labels, nearest = _assign(points, means)
+        moved = np.ones(size, bool) if before is None else (labels != before).any(axis=1)
+        if not moved.any():
+            break
+        before = labels
+        flat = (torch.from_numpy(labels) + shift).ravel()
+        counts = torch.bincount(flat, minlength=size * parts).view(size, parts, 1)
+        sums = torch.zeros(size * parts, width).index_add_(0, flat, points.view(-1, width))
+        updated = sums.view(size, parts, width) / counts.clamp(min=1)
+        empty = counts[..., 0] == 0
+        if empty.any():
+            # The first empty part of a piece takes the row that is farthest from its mean, the next the next.
+            far = torch.linalg.vector_norm(points, dim=-1).square_().add_(torch.from_numpy(nearest))
+            far = far.argsort(dim=1, descending=True, stable=True)
+            piece, part = torch.nonzero(empty, as_tuple=True)
+            updated[piece, part] = points[piece, far[piece, empty.cumsum(1)[piece, part] - 1]]
+        # A piece that has settled stays, however long others of its batch take.
+        means = torch.where(torch.from_numpy(moved)[:, None, None], updated, means)
+    return means
+
+
+def _assign(points: torch.Tensor, means: torch.Tensor) -> tuple[Int64, Float32]:
+    """Find the nearest mean of each point, the first of equals, and its squared distance less the point's square.
+
+    points: (B, n, d) float32; means: (B, g, d) float32; returns two of (B, n)
+    """
+    size, count, parts = len(points), points.shape[1], means.shape[1]
+    squares = means.square().sum(dim=-1)[:, None]
+    labels, nearest = np.empty((size, count), np.int64), np.empty((size, count), np.float32)
+    step = max(1, DISTANCES // parts)
+    for at in range(0, count, step):
+        part = slice(at, at + step)
+        scores = torch.baddbmm(squares, points[:, part], means.transpose(1, 2), alpha=-2).numpy()
+        labels[:, part] = scores.argmin(axis=2)
+        nearest[:, part] = np.take_along_axis(scores, labels[:, part, None], axis=2)[..., 0]
+    return labels, nearest
+
+
+def _means(states: Float16, rows: Int64, starts: Int64, unit: bool, number: int) -> Float16:
+    """Average the rows of some clusters, the first of which has this number; starts: (c + 1,) int64, in the rows."""
+    counts = np.diff(starts)
+    labels = torch.from_numpy(np.repeat(np.arange(counts.size), counts))
+    sums = torch.zeros(counts.size, states.shape[1], dtype=torch.float64)
+    for part in _stretches(labels.numel(), states.shape[1]):
+        sums.index_add_(0, labels[part], _read(states, rows[starts[0] :][part])[:, : states.shape[1]].double())
+    means = sums.numpy() / np.maximum(counts, 1)[:, None]
+    if unit:
+        means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    if not np.isfinite(means).all():
+        wrong = number + int(np.flatnonzero(~np.isfinite(means).all(axis=1))[0])
+        raise DataError(f"cluster {wrong}: the mean of its states is not finite: some are too large for float16")
+    return means.astype(np.float16)
+
+
+def _distances(keys: Float16, rows: Int64, means: Float16, labels: Int64) -> Float32:
+    """Return the squared distance of each row's key to the mean it is labelled with, (rows,) float32."""
+    distances = np.empty(rows.size, np.float32)
+    for part in _stretches(rows.size, keys.shape[1]):
+        difference = _read(keys, rows[part]) - _read(means, labels[part])
+        distances[part] = difference.square_().sum(dim=1).numpy()
+    return distances
+
+
+def _stretches(count: int, width: int) -> Iterator[slice]:
+    """Cut rows of this width into stretches of BATCH_BYTES in float64."""
+    step = max(1, BATCH_BYTES // (8 * width))
+    return (slice(at, min(at + step, count)) for at in range(0, count, step))
+
+
+def _read(states: Float16, rows: Int64) -> torch.Tensor:
+    """Take rows, of any shape, out of the states: (*rows, d) float32, with d filled up by zeros to a multiple of 16.
+
+    So every row begins on a cache line: a product's last bits depend on that, and with them, among points
+    equally near, a group's clusters on what comes before it in the batch.
+    """
+    width = states.shape[1]
+    taken = np.zeros((rows.size, width + -width % 16), np.float16)
+    rising = np.argsort(rows, axis=None)  # a file is best read in its order
+    taken[:, :width][rising] = np.take(states, rows.ravel()[rising], axis=0)
+    return torch.from_numpy(taken).float().view(*rows.shape, -1)
+
+
+def _mix(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Turn numbers into random ones (the finaliser of SplitMix64): the same for each, whatever stands around it."""
+    keys = keys * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x9E3779B97F4A7C15)
+    keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return keys ^ (keys >> np.uint64(31))

@@ -1,0 +1,104 @@
+"""What the system `proto` is served from: entries of one source type and one target token, gathered by their keys."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knnmt import host
+from knnmt.align.bitext import Int64, blocks, offsets_of
+from knnmt.build import kmeans
+from knnmt.search import pq
+from knnmt.store import arrays
+from knnmt.build.stages import Job
+
+MEMBERS_SHOWN = 3  # of a prototype, as evidence
+
+
+def make_prototypes(job: Job) -> None:
+    """Write the prototypes, each with the means of both sides; lessons, which are searched exactly, are in none."""
+    settings, unit = job.settings, job.settings.metric == "cosine"
+    type_offsets = arrays.read(job.part / "type_offsets.npy")
+    target_ids = np.asarray(arrays.read(job.part / "target_ids.npy"))
+    keys = {side: arrays.read(job.part / f"{side}_keys.npy") for side in ("target", "source")}
+    entries, rows, groups = _distinct_links(job, type_offsets, target_ids)
+    advance = job.watch("prototypes", len(entries))
+    made = kmeans.cluster(
+        keys["target"], groups, settings.prototype_size, order=entries.astype(np.int64),
+        seed=settings.seed, memory=settings.memory, workers=job.workers, progress=advance,
+    )  # fmt: skip
+    starts, members = made.starts, made.order
+    rows = _follow(rows, groups, members)
+    means = {
+        side: arrays.create(job.scratch / f"proto_{side}.npy", "float16", (starts.size - 1, keys[side].shape[1]))
+        for side in keys
+    }
+    ranking = kmeans.rank(
+        keys["target"], target_ids, starts, np.arange(members.size + 1), members, MEMBERS_SHOWN, unit, job.workers,
+        means["target"],
+    )  # fmt: skip
+    kmeans.centroids(keys["source"], rows, starts, unit, job.workers, means["source"])
+    kinds = np.searchsorted(type_offsets, rows[starts[:-1]], side="right") - 1
+    shown = np.minimum(ranking.offsets[:-1, None] + np.arange(MEMBERS_SHOWN), ranking.offsets[1:, None] - 1)
+    for name, values in {
+        "proto_offsets": offsets_of(np.bincount(kinds, minlength=type_offsets.size - 1)),
+        "proto_tokens": target_ids[members[starts[:-1]]],
+        "proto_counts": np.diff(starts).astype(np.int32),
+        "proto_entries": ranking.entries[shown],
+        "proto_members": members.astype(np.int32),
+    }.items():
+        arrays.write(job.part / f"{name}.npy", values)
+    for side, states in means.items():
+        whole = arrays.create(job.part / f"proto_{side}.npy", "int8", states.shape)
+        norms, steps = pq.in_bytes(states, whole)
+        arrays.write(job.part / f"proto_{side}_norms.npy", norms)
+        arrays.write(job.part / f"proto_{side}_steps.npy", steps)
+        host.discard(job.scratch / f"proto_{side}.npy")
+
+
+def _distinct_links(
+    job: Job, type_offsets: Int64, target_ids: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], Int64, Int64]:
+    """Entries and source rows of all links, and where each group of one type and one target token begins.
+
+    Sorted by type, target token and entry; an entry counts once in a type, with the first row that links to it.
+    Links of lessons are left out, unless there are no others: arrays without rows would serve nobody.
+    """
+    link_offsets, link_entries = (arrays.read(job.part / f"link_{name}.npy") for name in ("offsets", "entries"))
+    offsets = arrays.read(job.part / "target_offsets.npy")
+    taught = np.zeros(target_ids.size, np.bool_)
+    for number in job.lessons:
+        taught[offsets[number] : offsets[number + 1]] = True
+    if taught[link_entries].all():
+        taught[:] = False
+    links = link_offsets[type_offsets]
+    sorted_links, begun = [], []
+    # A link takes some 32 times the memory of a cell while it is sorted.
+    for first, last in blocks(32 * links):
+        begin, end = type_offsets[first], type_offsets[last]
+        rows = np.repeat(np.arange(begin, end), np.diff(link_offsets[begin : end + 1]))
+        entries = np.asarray(link_entries[links[first] : links[last]])
+        rows, entries = rows[~taught[entries]], entries[~taught[entries]]
+        types = np.searchsorted(type_offsets, rows, side="right")
+        order = np.lexsort((entries, target_ids[entries], types))  # stable: rows rise already
+        types, entries, rows = types[order], entries[order], rows[order]
+        once = _changes(types) | _changes(entries)
+        types, entries, rows = types[once], entries[once], rows[once]
+        sorted_links.append((entries, rows))
+        begun.append(_changes(types) | _changes(target_ids[entries]))
+    entries, rows = (np.concatenate(column) for column in zip(*sorted_links, strict=True))
+    return entries, rows, np.append(np.flatnonzero(np.concatenate(begun)), entries.size)
+
+
+def _changes(values: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
+    """Where a value is not that before it; the first is not."""
+    changed: NDArray[np.bool_] = np.diff(values, prepend=-1) != 0
+    return changed
+
+
+def _follow(values: Int64, groups: Int64, moved: Int64) -> Int64:
+    """Bring the values of numbers that rise in each group to the order that these were moved to inside the groups."""
+    group = np.repeat(np.arange(groups.size - 1, dtype=np.int32), np.diff(groups))
+    brought = np.empty_like(values)
+    brought[np.lexsort((moved, group))] = values
+    return brought

@@ -1,0 +1,1 @@
+"""What measures the product, apart from it."""

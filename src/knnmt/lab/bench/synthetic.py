@@ -1,0 +1,243 @@
+"""A store of random tokens, in the true format, of any size and without a model: to see how a system grows.
+
+Types are as frequent as words are (Zipf). Up to 10⁶ tokens it has what kNN-MT, Fast, Faster and its ablations need;
+from 10⁷ on only what serves Faster: means, rankings and the coarse level. It has no prototypes and none of the arrays
+of `similar`. Every array is written block by block, so that memory stays small.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knnmt.align.bitext import Int64, offsets_of
+from knnmt.build import kmeans
+from knnmt.build.settings import BuildSettings
+from knnmt.errors import UsageError
+from knnmt.store import arrays, format
+from knnmt.store.store import Datastore
+
+KEYED_BELOW = 10**7  # tokens from which keys are left out, and clusters are as large as the paper's
+SMALL, LARGE = 512, 2048  # tokens a cluster
+SEGMENT = 25  # target tokens
+ROWS = 1 << 14  # that are drawn at a time
+NOISE = 0.5  # of a member around its mean, which is a draw from a normal distribution
+STRIDE = 4_294_967_291  # a prime, so that i ↦ i·STRIDE mod tokens visits every entry once
+MOST = 2**31 - 1  # tokens: the format numbers entries by int32
+
+Float32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A synthetic store in numbers; `keyed` says whether it has keys."""
+
+    tokens: int
+    width: int = 256
+    vocabulary: int = 32_000
+    cluster_size: int | None = None  # by the number of tokens
+    k_max: int = 128
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.tokens <= MOST:
+            raise UsageError(f"a store of {self.tokens:,} tokens cannot be made: the format counts up to {MOST:,}")
+
+    @property
+    def keyed(self) -> bool:
+        """Whether it keeps keys, or only what serves Faster."""
+        return self.tokens < KEYED_BELOW
+
+    @property
+    def size(self) -> int:
+        """m: the tokens of a cluster."""
+        return self.cluster_size or (SMALL if self.keyed else LARGE)
+
+    @cached_property
+    def counts(self) -> Int64:
+        """The tokens of each type, the most frequent first. (V,)."""
+        shares = 1.0 / np.arange(1, self.vocabulary + 1)
+        counts = np.floor(self.tokens * shares / shares.sum()).astype(np.int64)
+        counts[: self.tokens - int(counts.sum())] += 1
+        found: Int64 = counts
+        return found
+
+    @cached_property
+    def clusters(self) -> Int64:
+        """Where each type's clusters begin. (V + 1,)."""
+        return offsets_of(-(-self.counts // self.size))
+
+    @cached_property
+    def starts(self) -> Int64:
+        """Where each cluster's tokens begin; a type's are of one size, give or take a token. (C + 1,)."""
+        numbers = np.diff(self.clusters)
+        kind = np.repeat(np.arange(self.vocabulary), numbers)
+        place = np.arange(kind.size) - self.clusters[kind]
+        first = offsets_of(self.counts)[kind] + place * self.counts[kind] // numbers[kind]
+        return np.append(first, self.tokens)
+
+    @cached_property
+    def coarse(self) -> tuple[Int64, Int64]:
+        """Where each type's coarse clusters begin (V + 1,), and their ranges of clusters (Q, 2)."""
+        numbers = np.diff(self.clusters)
+        parts = np.where(numbers > kmeans.COARSE_FROM, np.ceil(np.sqrt(numbers)).astype(np.int64), 0)
+        ranges = [np.empty((0, 2), np.int64)]
+        for kind in np.flatnonzero(parts):
+            cuts = self.clusters[kind] + np.arange(parts[kind] + 1) * numbers[kind] // parts[kind]
+            ranges.append(np.stack([cuts[:-1], cuts[1:]], axis=1))
+        return offsets_of(parts), np.concatenate(ranges)
+
+    def entries(self, places: Int64) -> Int64:
+        """The target entry that each source token links to: one each, all over the store."""
+        found: Int64 = places * (STRIDE % self.tokens) % self.tokens if self.tokens > 1 else places
+        return found
+
+    def places(self, entries: Int64) -> Int64:
+        """The source token that links to each entry."""
+        found: Int64 = entries * pow(STRIDE, -1, self.tokens) % self.tokens if self.tokens > 1 else entries
+        return found
+
+    def target_ids(self, entries: Int64) -> Int64:
+        """The token of each entry."""
+        found: Int64 = (entries * 2_654_435_761 >> 11) % self.vocabulary
+        return found
+
+
+def make(shape: Shape, out: Path, progress: Callable[[int], None] | None = None) -> Datastore:
+    """Write a store of this shape at `out`, which must not be there; progress is told the tokens that are done."""
+    if out.exists():
+        raise UsageError(f"cannot make a synthetic store at {out}: it is there already")
+    advance = progress or (lambda tokens: None)
+    part = format.work_folder(out)
+    part.mkdir(parents=True)
+    _write_means(shape, part)
+    advance(shape.tokens // 2)
+    if shape.keyed:
+        _write_keyed(shape, part)
+    else:
+        _write_rankings(shape, part)
+    settings = BuildSettings(
+        systems=() if shape.keyed else ("faster",), cluster_size=shape.size, k_max=shape.k_max, seed=shape.seed
+    )
+    manifest = format.Manifest(
+        made_by="knnmt bench --synthetic", plan=format.digest(repr(shape).encode()), model="none",
+        model_fingerprint="", tokenizer_fingerprint="", languages="none", key="ffn_input", metric="squared",
+        scale=2.0 * shape.width * (1 + NOISE**2), settings=settings.model_dump(mode="json"),
+        kept=_segments(shape), dropped={}, frequent_types=[], parts=[format.seal(part, _sizes(shape, part))],
+    )  # fmt: skip
+    format.publish(part, manifest, out)
+    advance(shape.tokens - shape.tokens // 2)
+    return Datastore.open(out)
+
+
+def _segments(shape: Shape) -> int:
+    return -(-shape.tokens // SEGMENT)
+
+
+def _sizes(shape: Shape, part: Path) -> dict[str, int]:
+    return dict.fromkeys(format.SIZES, 0) | {
+        "segments": _segments(shape), "entries": shape.tokens, "tokens": shape.tokens,
+        "links": shape.tokens, "clusters": shape.starts.size - 1,
+        "ranked": arrays.read(part / "ranking_entries.npy").size, "coarse": len(shape.coarse[1]), "width": shape.width,
+        "source_vocabulary": shape.vocabulary,
+        "target_vocabulary": shape.vocabulary,
+    }  # fmt: skip
+
+
+def _blocks(count: int, step: int = ROWS) -> Iterator[slice]:
+    return (slice(start, min(start + step, count)) for start in range(0, count, step))
+
+
+def _draw(rng: np.random.Generator, rows: int, width: int) -> Float32:
+    return rng.standard_normal((rows, width), np.float32)
+
+
+def _write_means(shape: Shape, part: Path) -> None:
+    """The means of both sides; the coarse level's are drawn first, and its clusters' means lie around them."""
+    rng = np.random.default_rng(shape.seed)
+    clusters, (offsets, ranges) = shape.starts.size - 1, shape.coarse
+    coarse = _draw(rng, len(ranges), shape.width)
+    owner = np.full(clusters, -1, np.int32)  # the coarse cluster of each cluster
+    for number, (begin, end) in enumerate(ranges.tolist()):
+        owner[begin:end] = number
+    source, target = (
+        arrays.create(part / f"cluster_{side}.npy", "float16", (clusters, shape.width)) for side in ("source", "target")
+    )
+    for some in _blocks(clusters):
+        means, deep = _draw(rng, some.stop - some.start, shape.width), owner[some] >= 0
+        means[deep] = coarse[owner[some][deep]] + NOISE * means[deep]
+        source[some] = means
+        target[some] = _draw(rng, some.stop - some.start, shape.width)
+    made: dict[str, arrays.Rows] = {
+        "cluster_offsets": shape.clusters,
+        "coarse_offsets": offsets,
+        "coarse_ranges": ranges,
+        "coarse_source": coarse.astype(np.float16),
+    }
+    for name, array in made.items():
+        arrays.write(part / f"{name}.npy", array)
+
+
+def _write_rankings(shape: Shape, part: Path) -> None:
+    """Rankings without keys: members of the cluster, at random distances that rise."""
+    rng = np.random.default_rng(shape.seed + 1)
+    sizes = np.diff(shape.starts)
+    lengths = np.minimum(sizes, shape.k_max)
+    offsets = offsets_of(lengths)
+    arrays.write(part / "ranking_offsets.npy", offsets)
+    entries, tokens, distances = (
+        arrays.create(part / f"ranking_{name}.npy", dtype, (int(offsets[-1]),))
+        for name, dtype in (("entries", "int32"), ("tokens", "int32"), ("distances", "float32"))
+    )
+    rank = np.arange(shape.k_max)
+    for some in _blocks(sizes.size):
+        there = rank < lengths[some, None]
+        members = shape.starts[:-1][some, None] + rank * sizes[some, None] // lengths[some, None]
+        found = shape.entries(members[there])
+        place = slice(int(offsets[some.start]), int(offsets[some.stop]))
+        entries[place], tokens[place] = found, shape.target_ids(found)
+        drawn = np.sort(rng.random(there.shape, np.float32), axis=1)
+        distances[place] = (shape.width * NOISE**2 * (0.5 + drawn))[there]
+
+
+def _write_keyed(shape: Shape, part: Path) -> None:
+    """All arrays: keys around the means, from which means and rankings are then made as `knnmt build` does."""
+    rng, count = np.random.default_rng(shape.seed + 2), shape.tokens
+    starts, every = shape.starts, np.arange(count)
+    means = {side: arrays.read(part / f"cluster_{side}.npy") for side in ("source", "target")}
+    keys = {}
+    for side in ("source", "target"):
+        keys[side] = arrays.create(part / f"{side}_keys.npy", "float16", (count, shape.width))
+        norms = arrays.create(part / f"{side}_norms.npy", "float32", (count,))
+        for some in _blocks(count):
+            places = every[some] if side == "source" else shape.places(every[some])
+            owner = np.searchsorted(starts, places, side="right") - 1
+            states = means[side][owner] + NOISE * _draw(rng, len(places), shape.width)
+            keys[side][some] = states
+            norms[some] = np.square(keys[side][some].astype(np.float32)).sum(axis=1)
+    target_ids = shape.target_ids(every).astype(np.int32)
+    links = shape.entries(every).astype(np.int32)
+    ranking = kmeans.rank(keys["target"], target_ids, starts, np.arange(count + 1), links, shape.k_max)
+    del means  # they are about to be replaced by those of the keys that were drawn
+    segments = _segments(shape)
+    made: dict[str, arrays.Rows] = {
+        "text": np.empty(0, np.uint8),
+        "text_offsets": np.zeros(4 * segments + 1, np.int64),
+        "target_ids": target_ids,
+        "target_offsets": np.minimum(np.arange(segments + 1) * SEGMENT, count),
+        "type_offsets": offsets_of(shape.counts),
+        "link_offsets": np.arange(count + 1),
+        "link_entries": links,
+        "cluster_starts": starts,
+        "cluster_source": kmeans.centroids(keys["source"], every, starts),
+        "cluster_target": ranking.centroids,
+        "ranking_offsets": ranking.offsets,
+        "ranking_entries": ranking.entries,
+        "ranking_tokens": ranking.tokens,
+        "ranking_distances": ranking.distances,
+    }
+    for name, array in made.items():
+        arrays.write(part / f"{name}.npy", array)

@@ -1,0 +1,107 @@
+"""Other engines on the same model, texts and batches: Hugging Face's `generate()`, and CTranslate2 where installed."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from knnmt.lab.bench.settings import BenchSettings
+from knnmt.lab.bench.speed import Run, Runner, Skipped, Variant
+from knnmt.model.checkpoint import Model
+from knnmt.model.represent import padded
+
+LIMIT = 3, 30  # the most tokens of a translation for one of its source, and besides, as `Translator` has it
+
+
+def yardsticks(model: Model, settings: BenchSettings) -> tuple[list[Runner], list[Skipped]]:
+    """The other engines that are here, and why one is not."""
+    runners, skipped = [_runner("generate()", generate(model, settings), settings)], []
+    if find_spec("ctranslate2") is None:
+        skipped.append(Skipped("ctranslate2", "", "it is not installed: pip install ctranslate2"))
+        return runners, skipped
+    try:
+        runners.append(_runner("ctranslate2", ctranslate2(model, settings), settings))
+    except (ValueError, RuntimeError, TypeError, AttributeError, KeyError) as error:
+        reason = str(error).strip().split("\n")[0]
+        skipped.append(Skipped("ctranslate2", "", f"it cannot convert this model: {type(error).__name__}: {reason}"))
+    return runners, skipped
+
+
+def _runner(name: str, run: Run, settings: BenchSettings) -> Runner:
+    return Runner(Variant(name, settings), run, lambda: run)
+
+
+def generate(model: Model, settings: BenchSettings) -> Run:
+    """Hugging Face's search, with the same limits and penalties."""
+    import transformers
+
+    special, folder = model.special, model.files[0].parent
+    with _no_bars():
+        hf: Any = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=model.transformer.dtype)
+    hf = hf.to(model.device).eval()
+
+    @torch.inference_mode()
+    def run(texts: list[str]) -> list[str]:
+        ids, mask = padded(model.tokenizer.encode_source(texts), special.pad, model.device)
+        rows = hf.generate(
+            input_ids=ids, attention_mask=mask.long(), num_beams=settings.beam, do_sample=False,
+            max_length=min(_limit(ids.size(1)) + 1, model.transformer.architecture.max_positions),
+            early_stopping=settings.beam == 1, length_penalty=model.length_penalty,
+            decoder_start_token_id=special.start, forced_bos_token_id=special.prefix[0] if special.prefix else None,
+            bad_words_ids=[[token] for token in special.banned] or None,
+        )  # fmt: skip
+        return [model.tokenizer.decode(row) for row in rows.tolist()]
+
+    return run
+
+
+def ctranslate2(model: Model, settings: BenchSettings) -> Run:
+    """CTranslate2 in the same precision and with as many threads."""
+    engine: Any = import_module("ctranslate2")
+    precision = str(model.transformer.dtype).removeprefix("torch.")
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "converted"
+        with _no_bars():
+            converter = engine.converters.TransformersConverter(str(model.files[0].parent))
+            converter.convert(str(place), quantization=precision)
+        translator = engine.Translator(
+            str(place), device=model.device.type, device_index=model.device.index or 0, compute_type=precision,
+            inter_threads=1, intra_threads=torch.get_num_threads(),
+        )  # fmt: skip
+    tokenizer, prefix = model.tokenizer, model.tokenizer.pieces(model.special.prefix)
+    vocabulary = tokenizer.pieces(range(model.transformer.architecture.target_vocabulary))
+    ids_of = {piece: number for number, piece in enumerate(vocabulary)}
+
+    def run(texts: list[str]) -> list[str]:
+        ids = tokenizer.encode_source(texts)
+        results = translator.translate_batch(
+            [tokenizer.pieces(row) for row in ids], target_prefix=[prefix] * len(ids) if prefix else None,
+            beam_size=settings.beam, length_penalty=model.length_penalty,
+            max_decoding_length=_limit(max(map(len, ids))),
+        )  # fmt: skip
+        return [tokenizer.decode([ids_of[piece] for piece in result.hypotheses[0]]) for result in results]
+
+    return run
+
+
+def _limit(length: int) -> int:
+    return LIMIT[0] * length + LIMIT[1]
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """No progress bars of transformers between our own lines."""
+    from transformers.utils import logging as theirs
+
+    shown = theirs.is_progress_bar_enabled()
+    theirs.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            theirs.enable_progress_bar()

@@ -1,0 +1,366 @@
+"""The steps of an experiment. Each leaves a file as soon as it is done, which says what it was made from: given the
+same again, a step takes what is there, so that an experiment that was stopped goes on where it was.
+"""
+
+import itertools
+import json
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from knnmt.build import build as building
+from knnmt.corpus import Languages, Segment, files_of, read_all, statistics
+from knnmt.corpus.files import require_readable
+from knnmt.errors import DataError, UsageError
+from knnmt.evaluate import bleu
+from knnmt.lab.bench.machine import machine, versions
+from knnmt.lab.reproduce.config import BASE, Config, Domain, Run
+from knnmt.lab.reproduce.results import (
+    Built,
+    DomainResults,
+    Metric,
+    Results,
+    Scored,
+    SystemResults,
+    Translated,
+    Tuned,
+)
+from knnmt.lab.reproduce.score import compare
+from knnmt.model.checkpoint import Model, load
+from knnmt.overlap import Overlaps, overlaps
+from knnmt.retrieval.session import SYSTEMS
+from knnmt.store import format
+from knnmt.store.describe import describe
+from knnmt.store.store import Datastore, Part
+from knnmt.systems.settings import RetrievalSettings
+from knnmt.translate import TranslateSettings, Translator
+from knnmt.tune import tune
+
+_log = logging.getLogger(__name__)
+
+COMPARED = "knn", "faster"  # the systems that the others are compared with, besides base MT
+Progress = Callable[[str, int, int | None], None]
+"""Called with a step's name, the work done since the last call, and the whole of it where that is known."""
+Record = TypeVar("Record", bound=BaseModel)
+
+
+class _Found(BaseModel):
+    """Which texts of dev and test stand in the store, and where."""
+
+    digest: str
+    dev: Overlaps
+    test: Overlaps
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A domain at work: its folder of results, its texts, and what all steps need."""
+
+    config: Config
+    domain: Domain
+    data: Path
+    folder: Path
+    model: Model
+    dev: list[Segment]
+    test: list[Segment]
+    progress: Progress
+    jobs: int | None
+
+    def watch(self, step: str) -> Progress:
+        """What a part of a step calls with its stage, the work done, and the whole of it."""
+        return lambda stage, done, total: self.progress(f"{self.domain.name}: {step} {stage}".rstrip(), done, total)
+
+
+def reproduce(
+    config: Config,
+    data: Path,
+    out: Path,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> Results:
+    """Run an experiment on the corpora under `data`, or go on with one; everything it makes is in the folder `out`.
+
+    `jobs` processes count for the scores, by default one a core. results.json is there after the first domain, and
+    grows with each.
+    """
+    for domain in config.domains:  # what is not there is refused before any work
+        _files(config, domain, data)
+    out.mkdir(parents=True, exist_ok=True)
+    model = load(config.model, device=device, dtype=dtype, langs=config.languages)
+    content = config.model_dump(mode="json", by_alias=True)
+    format.write_whole(out / "config.json", _json(content))
+    precision = str(model.transformer.dtype).removeprefix("torch.")
+    here = machine(model.device) | {"dtype": precision}
+    used = versions() | {"sacrebleu": version("sacrebleu")}
+    languages = Languages.parse(config.languages)
+    found: list[DomainResults] = []
+    for domain in config.domains:
+        dev, test = (
+            list(itertools.islice(read_all([data / part], languages, identify=domain.alignments is None), most))
+            for part, most in ((domain.dev, config.tune.segments), (domain.test, config.translate.segments))
+        )
+        if not test:
+            raise DataError(f"{domain.name}: there is nothing to translate: {data / domain.test} has no segments")
+        folder = out / domain.name
+        for place in (folder, folder / "settings", folder / "translations"):
+            place.mkdir(exist_ok=True)
+        watch = progress or (lambda stage, done, total: None)
+        found.append(_domain(_Job(config, domain, data, folder, model, dev, test, watch, jobs)))
+        results = Results(
+            title=config.title, note=config.note, digest=_digest(content), config=content, machine=here, versions=used,
+            domains=found,
+        )  # fmt: skip
+        format.write_whole(out / "results.json", _json(results.model_dump(mode="json")))
+    return results
+
+
+def _domain(job: _Job) -> DomainResults:
+    """All of a domain."""
+    built, store = _build(job)
+    seen = _overlaps(job, built, store)
+    translated, texts = {}, {}
+    tuned: dict[str, Tuned | None] = {BASE: None}
+    translated[BASE], texts[BASE] = _translate(job, built, BASE, None, None)
+    runs = job.config.runs(job.domain)
+    for run in runs:
+        settings, tuned[run.name] = _tune(job, built, store, run, seen.dev)
+        translated[run.name], texts[run.name] = _translate(job, built, run.name, store, settings)
+    compared = [name for name in (next((r.name for r in runs if r.system == one), None) for one in COMPARED) if name]
+    scored = _score(job, texts, seen.test, compared)
+    bytes_of = {run.name: served(store.part, SYSTEMS[run.system].arrays) for run in runs} | {BASE: 0}
+    system_of = {run.name: run.system for run in runs} | {BASE: BASE}
+    sides = {"dev": (job.dev, seen.dev), "test": (job.test, seen.test)}
+    return DomainResults(
+        name=job.domain.name,
+        title=job.domain.label,
+        note=job.domain.note,
+        built=built,
+        overlaps={
+            side: {"segments": len(some), "exact": len(found.exact), "near": len(found.near)}
+            for side, (some, found) in sides.items()
+        },
+        systems={
+            name: SystemResults(
+                system=system_of[name], tuned=tuned[name], translated=translated[name], bytes=bytes_of[name],
+                metrics=scored.metrics[name], unseen=scored.unseen.get(name),
+            )
+            for name in texts
+        },
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------ the steps
+
+
+def _build(job: _Job) -> tuple[Built, Datastore]:
+    """The store of the domain's train texts."""
+    model, place, path = job.model, job.folder / "store", job.folder / "build.json"
+    train, links = _files(job.config, job.domain, job.data)
+    settings = job.config.building(job.domain)
+    files = files_of(train, Languages.parse(job.config.languages))
+    digest = _digest(
+        model.fingerprint, model.tokenizer.fingerprint, model.device.type, str(model.transformer.dtype),
+        job.config.languages, settings.model_dump(mode="json"),
+        [format.checksum(file) for file in [*files, *([links] if links is not None else [])]],
+    )  # fmt: skip
+    built = _kept(path, Built)
+    if built is not None and (place / format.MANIFEST).exists():
+        if built.digest != digest:
+            raise UsageError(
+                f"{place} was made of other texts, with another model or precision, on another kind of device, or with "
+                f"other settings: choose another folder for the results, or remove {job.folder}"
+            )
+        return built, Datastore.open(place)
+    report = building.build(
+        train, model, place, job.config.languages, settings, alignments=links, progress=job.watch("build,")
+    )
+    store = Datastore.open(place)
+    described = describe(store)
+    counted = statistics(_watched(job, "count", store), model.tokenizer.tokenize)
+    built = Built(
+        digest=digest, seconds=_rounded(report.seconds), kept=report.kept, dropped=report.dropped,
+        counts=described.counts, scale=described.scale, bytes=store.manifest.size, statistics=asdict(counted),
+    )  # fmt: skip
+    return _keep(path, built), store
+
+
+def _overlaps(job: _Job, built: Built, store: Datastore) -> _Found:
+    """What the store has of dev and test."""
+    path, digest = job.folder / "overlaps.json", _digest(built.digest, _texts(job.dev), _texts(job.test))
+    found = _kept(path, _Found, digest)
+    if found is None:
+        job.watch("overlaps")("", 0, None)
+        dev, test = (overlaps(store, [segment.source for segment in some]) for some in (job.dev, job.test))
+        found = _keep(path, _Found(digest=digest, dev=dev, test=test))
+    return found
+
+
+def _tune(job: _Job, built: Built, store: Datastore, run: Run, own: Overlaps) -> tuple[RetrievalSettings, Tuned]:
+    """The settings of a system that translate dev best; what the store has of dev is not used for that."""
+    path, plan = job.folder / "settings" / f"{run.name}.json", job.config.tune
+    adapt = run.adapt or plan.adapt
+    digest = _digest(
+        built.digest, run.system, run.retrieval.model_dump(mode="json"), adapt, plan.model_dump(mode="json"),
+        _texts(job.dev),
+    )  # fmt: skip
+    if path.exists():
+        kept = _parsed(path).get("tuned", {})
+        if kept.get("digest") == digest:
+            return RetrievalSettings.load(path), Tuned.model_validate(kept)
+        _log.info("%s was made from something else: made again", path)
+    began = time.perf_counter()
+    trials = tune(
+        job.model, store, job.dev, run.system, adapt=adapt, decoded=plan.decoded,
+        translate=TranslateSettings(beam=plan.beam, batch_size=plan.batch_size),
+        left_out=own.segments, given=run.retrieval, progress=job.watch(f"tune {run.name},"),
+    )  # fmt: skip
+    best = trials[0]
+    tuned = Tuned(
+        digest=digest, settings=best.settings.model_dump(mode="json", by_alias=True), bleu=best.bleu,
+        base_bleu=next(trial.bleu for trial in trials if trial.settings.silent), segments=len(job.dev),
+        ends=best.ends, trials=len(trials), seconds=round(time.perf_counter() - began, 3),
+    )  # fmt: skip
+    every = [asdict(trial) | {"settings": trial.settings.model_dump(mode="json", by_alias=True)} for trial in trials]
+    best.settings.save(path, tuned=tuned.model_dump(mode="json"), trials=every)
+    return best.settings, tuned
+
+
+def _translate(
+    job: _Job, built: Built, name: str, store: Datastore | None, settings: RetrievalSettings | None
+) -> tuple[Translated, list[str]]:
+    """Test, translated by a system; the clock runs after one batch, and includes selection and set-up of lookups."""
+    path, plan = job.folder / "translations" / f"{name}.txt", job.config.translate
+    record = path.with_suffix(".json")
+    sources = [segment.source for segment in job.test]
+    retrieval = settings.model_dump(mode="json") if settings is not None else None
+    digest = _digest(built.digest, retrieval, plan.model_dump(mode="json"), sources)
+    kept = _kept(record, Translated, digest)
+    if kept is not None and path.exists():
+        texts = path.read_bytes().decode().split("\n")[:-1]
+        if len(texts) == len(sources):
+            return kept, texts
+    translator = Translator(job.model, store, retrieval=settings)
+    options = TranslateSettings(beam=plan.beam, batch_size=plan.batch_size, exact=False)  # it measures systems
+    watch = job.watch(f"translate {name}")
+    watch("", 0, len(sources))
+    translator.translate(sources[: plan.batch_size], options)
+    began = time.perf_counter()
+    found = list(translator.stream(sources, options, progress=lambda done: watch("", done, len(sources))))
+    seconds = time.perf_counter() - began
+    texts = [each.text.replace("\n", " ") for each in found]
+    format.write_whole(path, "".join(text + "\n" for text in texts).encode())
+    made = Translated(
+        digest=digest, segments=len(texts), tokens=sum(len(each.tokens) for each in found), seconds=round(seconds, 3)
+    )
+    return _keep(record, made), texts
+
+
+def _score(job: _Job, texts: dict[str, list[str]], seen: Overlaps, compared: list[str]) -> Scored:
+    """BLEU, chrF2 and TER, against base MT and against other systems."""
+    references, resamples = [segment.target for segment in job.test], job.config.resamples
+    known = {*seen.exact, *seen.near}
+    path, digest = job.folder / "scores.json", _digest(texts, references, sorted(known), compared, resamples)
+    scored = _kept(path, Scored, digest)
+    if scored is None:
+        watch = job.watch("score")
+        metrics: dict[str, list[Metric]] = compare(
+            texts, references, [BASE, *compared], resamples=resamples, jobs=job.jobs,
+            progress=lambda done, total: watch("", done, total),
+        )  # fmt: skip
+        new = [number for number in range(len(references)) if number not in known]
+        unseen = {
+            name: bleu([some[n] for n in new], [references[n] for n in new]).value
+            for name, some in texts.items()
+            if new
+        }
+        scored = _keep(path, Scored(digest=digest, metrics=metrics, unseen=unseen))
+    return scored
+
+
+def served(part: Part, arrays: Sequence[str]) -> int:
+    """Bytes of the files that a system opens; quantized keys are codes and their codebooks."""
+    names = [name for array in arrays for name in _files_of_array(part, array)]
+    return sum(part.files[name].size for name in names)
+
+
+def _files_of_array(part: Part, array: str) -> list[str]:
+    if array in part:
+        return [f"{array}.npy"]
+    quantized = [array.replace("_keys", f"_{kind}") for kind in ("codes", "codebooks")]
+    return [f"{name}.npy" for name in quantized if name in part]
+
+
+# ------------------------------------------------------------------------------------------------ files and digests
+
+
+def _files(config: Config, domain: Domain, data: Path) -> tuple[list[Path], Path | None]:
+    """The corpora of train and its links; all files of a domain must be there."""
+    for names in (domain.train, (domain.dev,), (domain.test,)):
+        try:
+            files_of([data / name for name in names], Languages.parse(config.languages))
+        except UsageError as error:
+            raise UsageError(f"{domain.name}: {error}") from None
+    links = require_readable(data / domain.alignments) if domain.alignments is not None else None
+    return [data / name for name in domain.train], links
+
+
+def _kept(path: Path, kind: type[Record], digest: str | None = None) -> Record | None:
+    """What a step left, if it is there, whole, and made from the same."""
+    if not path.exists():
+        return None
+    try:
+        found = kind.model_validate_json(path.read_bytes())
+    except ValidationError:
+        raise DataError(f"{path} is damaged or of another version of knnmt: remove it, and it is made again") from None
+    if digest is not None and getattr(found, "digest", None) != digest:
+        _log.info("%s was made from something else: made again", path)
+        return None
+    return found
+
+
+def _keep(path: Path, made: Record) -> Record:
+    format.write_whole(path, _json(made.model_dump(mode="json")))
+    return made
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise DataError(f"{path} is damaged: remove it, and it is made again")
+    return content
+
+
+def _json(content: object) -> bytes:
+    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _digest(*content: object) -> str:
+    return format.digest(json.dumps(content, sort_keys=True).encode())
+
+
+def _texts(segments: Sequence[Segment]) -> list[list[str]]:
+    return [[segment.source, segment.target] for segment in segments]
+
+
+def _watched(job: _Job, step: str, store: Datastore) -> Any:
+    watch = job.watch(step)
+    for number, segment in enumerate(store.segments(), start=1):
+        if number % 1000 == 0:
+            watch("", 1000, len(store))
+        yield segment
+
+
+def _rounded(seconds: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 3) for name, value in seconds.items()}

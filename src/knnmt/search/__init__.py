@@ -1,0 +1,1 @@
+"""The k nearest rows of ranges."""

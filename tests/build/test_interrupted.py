@@ -1,0 +1,339 @@
+"""A build that is killed, wherever it is, is finished by the same command: to the byte what it would have been.
+
+A process that has the model loaded forks one for each build, as loading takes longer than building. A build is killed
+after some time, or by itself at a step: before the n-th time that it makes, renames, writes or removes a file.
+"""
+
+import json
+import random
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from knnmt.store import format
+from knnmt.store.store import Datastore
+from knnmt.errors import StoreError
+
+from .examples import parallel_text
+
+SCRIPT = """
+import json, os, signal, sys, time, traceback
+from pathlib import Path
+import torch
+torch.set_num_threads(1)  # a fork has no other threads
+from knnmt.align import Bitext, train
+from knnmt.build import stages
+from knnmt.build.build import build
+from knnmt.build.settings import BuildSettings
+from knnmt.model.checkpoint import load
+
+stages.SHARD, stages.SYNC_SECONDS = 1, 0.0  # many shards, each written down when it is done
+model = load(sys.argv[1], langs="de-en", device="cpu")
+model.fingerprint, model.tokenizer.fingerprint, model.tokenizer.encode_source(["Hund"])
+some = Bitext.from_pairs([([1, 2], [1, 2])])
+train(some).align(some)  # compiled kernels are loaded once
+
+def watch_steps(folder, kill_at, steps):
+    def hook(event, arguments):
+        path = arguments[0] if arguments else None
+        if event == "open":
+            writes = isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        else:
+            writes = event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir")
+        if writes and isinstance(path, (str, os.PathLike)) and not path_is_outside(str(path), folder):
+            steps.append(f"{event} {os.path.relpath(path, folder)}")
+            if kill_at is not None and len(steps) > kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+    sys.addaudithook(hook)
+
+def path_is_outside(path, folder):
+    return os.path.isabs(path) and not path.startswith(folder)
+
+def work(asked):
+    steps, began = [], time.monotonic()
+    if "kill_at" in asked:
+        watch_steps(asked["folder"], asked["kill_at"], steps)
+    def progress(stage, done, total):
+        time.sleep(asked["sleep"])
+    build([Path(asked["corpus"])], model, Path(asked["out"]), "de-en", BuildSettings.model_validate(asked["settings"]),
+          replace=asked["replace"], workers=2, progress=progress)
+    return {"seconds": time.monotonic() - began, "steps": steps}
+
+print("ready", flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.write(write, json.dumps(work(asked)).encode())
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    os.close(write)
+    if asked["kill_after"] is not None:
+        time.sleep(asked["kill_after"])
+        os.kill(child, signal.SIGKILL)
+    with os.fdopen(read, "rb") as answer:
+        told = answer.read()
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    print(json.dumps({"code": code} | (json.loads(told) if told else {})), flush=True)
+"""
+QUICK: dict[str, Any] = {
+    "cluster_size": 4, "batch_tokens": 64, "k_max": 7, "clean": {"check_language": False}, "systems": ["faster-exact"],
+}  # fmt: skip
+WHOLE = QUICK | {"systems": [], "keys": "pq"}  # with all stages
+STAGES = ["read", "align", "represent", "cluster", "prototypes", "similar", "keys", "index", "seal"]
+SLEEP = 0.005  # at each step of progress, so that a tiny model's build takes a while
+FIRST_OF_SEAL = "open store.building/.sizes.part"
+
+
+class Builder:
+    """Builds of one corpus, each in a process of its own."""
+
+    def __init__(self, process: "subprocess.Popen[str]", folder: Path, settings: dict[str, Any]) -> None:
+        self.process, self.folder, self.settings = process, folder, settings
+        (folder / "work").mkdir()
+        self.out = folder / "work" / "store"
+        self.corpus = parallel_text(folder / "work" / "corpus.tsv", 60)
+
+    def build(self, *, kill_after: float | None = None, replace: bool = False, **asked: Any) -> dict[str, Any]:
+        asked = {"settings": self.settings, "sleep": 0.0} | asked | {"kill_after": kill_after, "replace": replace}
+        asked |= {"corpus": str(self.corpus), "out": str(self.out), "folder": str(self.out.parent)}
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(json.dumps(asked), file=self.process.stdin, flush=True)
+        told: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return told
+
+    @cached_property
+    def expected(self) -> dict[str, bytes]:
+        """The store that no interruption has met."""
+        self.prepare()
+        assert self.build()["code"] == 0
+        assert list(Datastore.open(self.out).verify())
+        return files(self.out)
+
+    @cached_property
+    def other(self) -> Path:
+        """Another store, which is to be replaced."""
+        self.prepare()
+        assert self.build(settings=self.settings | {"cluster_size": 3})["code"] == 0
+        return shutil.copytree(self.out, self.folder / "other")
+
+    @cached_property
+    def unsealed(self) -> Path:
+        """The work folder of a build that was killed when everything but the last stage was done."""
+        self.prepare()
+        steps = self.build(kill_at=None)["steps"]
+        self.prepare()
+        assert self.build(kill_at=steps.index(FIRST_OF_SEAL))["code"] == -9
+        assert self.stage() == "seal"
+        return shutil.copytree(format.work_folder(self.out), self.folder / "unsealed")
+
+    def prepare(self, before: Path | None = None, begun: Path | None = None) -> None:
+        """Set up what a build meets: a store, the work of a build before it, or nothing."""
+        for place, wanted in ((self.out, before), (format.work_folder(self.out), begun)):
+            shutil.rmtree(place, ignore_errors=True)
+            if wanted is not None:
+                shutil.copytree(wanted, place)
+
+    def stage(self) -> str:
+        """The stage that a killed build was in; `publish` when all are done."""
+        work = format.work_folder(self.out)
+        if not (work / "plan").exists():
+            return "before or after"
+        return next((stage for stage in STAGES if not (work / f"{stage}.done").exists()), "publish")
+
+    def assert_finished(self, what: str = "") -> None:
+        assert files(self.out) == self.expected, what
+        assert {path.name for path in self.out.parent.iterdir()} == {"corpus.tsv", "store"}, what
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def process(model_folder: Callable[[str], Path]) -> Iterator["subprocess.Popen[str]"]:
+    command = [sys.executable, "-c", SCRIPT, str(model_folder("marian"))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "ready\n"
+        yield started
+
+
+@pytest.fixture(scope="module")
+def quick(process: "subprocess.Popen[str]", tmp_path_factory: pytest.TempPathFactory) -> Builder:
+    return Builder(process, tmp_path_factory.mktemp("quick"), QUICK)
+
+
+@pytest.fixture(scope="module")
+def whole(process: "subprocess.Popen[str]", tmp_path_factory: pytest.TempPathFactory) -> Builder:
+    return Builder(process, tmp_path_factory.mktemp("whole"), WHOLE)
+
+
+# ------------------------------------------------------------------------------------------------------ at any moment
+
+
+def kill_at_random(builder: Builder, kills: int) -> list[str]:
+    """Kill builds at moments that are spread over the time a whole one takes; name the stages that were hit."""
+    assert builder.expected
+    builder.prepare()
+    seconds = builder.build(sleep=SLEEP)["seconds"]
+    builder.assert_finished()
+    rng, hit = random.Random(kills), []
+    for number in range(kills):
+        builder.prepare()
+        told = builder.build(kill_after=seconds * (number + rng.random()) / kills, sleep=SLEEP)
+        assert told["code"] in (-9, 0)
+        if told["code"]:
+            hit.append(builder.stage())
+            if hit[-1] in STAGES:
+                with pytest.raises(StoreError, match="there is no datastore"):
+                    Datastore.open(builder.out)
+        assert builder.build()["code"] == 0
+        builder.assert_finished(f"killed in {hit[-1:]}")
+    return hit
+
+
+def test_a_killed_build_is_finished_by_the_same_command(quick: Builder) -> None:
+    assert set(kill_at_random(quick, 3)) & set(STAGES)
+
+
+@pytest.mark.slow
+def test_thirty_killed_builds_are_finished_by_the_same_command(whole: Builder) -> None:
+    hit = kill_at_random(whole, 30)
+    assert len(hit) >= 20
+    assert set(hit) >= {"represent", "cluster", "prototypes", "keys"}, "kills were spread over the stages"
+
+
+def test_a_build_that_is_killed_again_and_again_gets_done(quick: Builder) -> None:
+    """What is done stays done: each time a bit more, though there is never time for all."""
+    assert quick.expected
+    quick.prepare()
+    seconds = quick.build(sleep=SLEEP)["seconds"]
+    quick.prepare()
+    codes: list[int] = []
+    while 0 not in codes and len(codes) < 12:
+        patience = 1.2 ** len(codes)  # the machine may have become slower since
+        codes.append(quick.build(kill_after=0.5 * patience * seconds, sleep=SLEEP)["code"])
+    assert codes[0] == -9
+    assert codes[-1] == 0
+    quick.assert_finished()
+
+
+# ------------------------------------------------------------------------------------------------------- at every step
+
+
+def kill_at_step(builder: Builder, step: int, what: str, before: Path | None, begun: Path | None) -> None:
+    """Kill a build before a step: the store is still the one before, or already the one after."""
+    builder.prepare(before, begun)
+    replace = before is not None
+    assert builder.build(kill_at=step, replace=replace)["code"] == -9, what
+    if before is None and not (builder.out / format.MANIFEST).exists():
+        with pytest.raises(StoreError, match="no datastore"):
+            Datastore.open(builder.out)
+    else:
+        assert list(Datastore.open(builder.out).verify()), what
+        manifests = [builder.expected[format.MANIFEST], before and (before / format.MANIFEST).read_bytes()]
+        assert (builder.out / format.MANIFEST).read_bytes() in manifests, what
+    assert builder.build(replace=replace)["code"] == 0, f"the same command did not finish what was killed at: {what}"
+    builder.assert_finished(what)
+
+
+def steps_of(builder: Builder, before: Path | None, begun: Path | None) -> list[str]:
+    """What a build writes, in its order."""
+    assert builder.expected
+    builder.prepare(before, begun)
+    told = builder.build(kill_at=None, replace=before is not None)
+    assert told["code"] == 0
+    builder.assert_finished()
+    steps: list[str] = told["steps"]
+    return steps
+
+
+WORK, STORE = r"store\.building", r"store"
+BEFORE_SEAL = {
+    "the aligner is written and not in its place": rf"os\.rename {WORK}/part/\.aligner.*",
+    "the states are there and their stage not noted": rf"os\.rename {WORK}/\.represent\.done\.part",
+}
+COMMIT = {
+    "the first array that no system needs is removed": rf"os\.remove {WORK}/part/source_keys\.npy",
+    "the part is sealed and its description not written": rf"os\.rename {WORK}/\.manifest\.part",
+    "the part is not in its place": rf"os\.rename {WORK}/part",
+    "the part is in its place and the manifest not written": rf"open {STORE}/\.manifest\.json\.part",
+    "the manifest is written and not in its place": rf"os\.rename {STORE}/\.manifest\.json\.part",
+    "the manifest is in its place and the work folder as it was": rf"os\.remove {WORK}/plan",
+    "the plan is removed and the work folder still there": r"os\.remove (?!plan|part-).*\.npy",
+    "the lock is still there": rf"os\.remove {WORK}/lock",
+    "the work folder is empty": rf"os\.rmdir {WORK}",
+}
+
+
+@pytest.mark.parametrize("what", BEFORE_SEAL)
+def test_a_build_may_be_killed_between_a_file_and_its_name(quick: Builder, what: str) -> None:
+    steps = steps_of(quick, None, None)
+    (step,) = [number for number, step in enumerate(steps) if re.fullmatch(BEFORE_SEAL[what], step)]
+    kill_at_step(quick, step, what, None, None)
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["new", "replaced"])
+@pytest.mark.parametrize("what", COMMIT)
+def test_a_build_may_be_killed_while_it_commits(quick: Builder, what: str, replaced: bool) -> None:
+    before = quick.other if replaced else None
+    steps = steps_of(quick, before, quick.unsealed)
+    step = [number for number, step in enumerate(steps) if re.fullmatch(COMMIT[what], step)][-1]
+    kill_at_step(quick, step, what, before, quick.unsealed)
+
+
+def test_a_build_may_be_killed_while_it_removes_the_old_part(quick: Builder) -> None:
+    steps = steps_of(quick, quick.other, quick.unsealed)
+    first = steps.index("os.rename store/.manifest.json.part") + 1
+    last = steps.index("os.remove store.building/plan") - 1
+    assert last - first > 10
+    for step in (first, (first + last) // 2, last):
+        kill_at_step(quick, step, steps[step], quick.other, quick.unsealed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("replaced", [False, True], ids=["new", "replaced"])
+def test_a_build_may_be_killed_at_every_step(whole: Builder, replaced: bool) -> None:
+    before = whole.other if replaced else None
+    steps = steps_of(whole, before, None)
+    assert len(steps) > 80
+    for number, step in enumerate(steps):
+        kill_at_step(whole, number, step, before, None)
+
+
+def test_what_another_command_began_to_clear_is_not_taken_up(quick: Builder) -> None:
+    """A build is stopped; one with other settings begins to clear its folder, and is killed; the first comes again."""
+    assert quick.expected
+    other = quick.settings | {"key": "output"}
+    quick.prepare(None, quick.unsealed)
+    steps = quick.build(settings=other, kill_at=None)["steps"]
+    cleared = steps.index("os.mkdir store.building/part")
+    assert cleared > 20
+    for step in (1, cleared // 3, 2 * cleared // 3, cleared):
+        quick.prepare(None, quick.unsealed)
+        assert quick.build(settings=other, kill_at=step)["code"] == -9
+        assert quick.build()["code"] == 0
+        quick.assert_finished(steps[step])
+
+
+def test_the_steps_that_are_watched_are_all(quick: Builder) -> None:
+    """A watch that missed some would kill at fewer."""
+    steps = steps_of(quick, None, None)
+    opened = {Path(step.split()[-1]).name for step in steps if step.startswith("open ")}
+    assert {Path(name).name for name in quick.expected if name.endswith(".npy")} <= opened
+    assert {f".{stage}.done.part" for stage in STAGES} <= opened

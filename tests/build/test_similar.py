@@ -1,0 +1,88 @@
+"""The arrays of `similar` in a built store against their definitions, and how wide its keys are."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from knnmt.align import AlignSettings
+from knnmt.build.settings import BuildSettings
+from knnmt.build.similar import LEAST, principal, shares
+from knnmt.store.store import Datastore
+from knnmt.errors import UsageError
+from knnmt.model.checkpoint import Model, load
+from knnmt.retrieval.session import SYSTEMS
+
+from ..oracle.similar import segments_of
+from .examples import parallel_text
+
+
+@pytest.fixture(scope="module")
+def model(model_folder: Callable[[str], Path]) -> Model:
+    return load(model_folder("marian"))
+
+
+def built(model: Model, folder: Path, **changes: object) -> Datastore:
+    corpus = parallel_text(folder / "corpus.tsv", 120)
+    plain = {"systems": ("similar",), "clean": None, "align": AlignSettings(iterations=2)}
+    settings = BuildSettings.model_validate(plain | changes)
+    return Datastore.build(corpus, model=model, out=folder / "store", langs="de-en", settings=settings)
+
+
+def test_tokens_know_their_segments_and_their_shares(model: Model, tmp_path: Path) -> None:
+    part = built(model, tmp_path).part
+    names = ("type_offsets", "link_offsets", "link_entries", "target_offsets")
+    truth = segments_of({name: part[name] for name in names})
+    for name, values in truth.items():
+        if name == "token_shares":  # halves may be rounded either way
+            np.testing.assert_allclose(part[name], values, atol=1)
+        else:
+            np.testing.assert_array_equal(part[name], values)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_narrow_keys_stand_for_the_keys(model: Model, tmp_path: Path, side: str) -> None:
+    part = built(model, tmp_path, systems=("similar", "fast")).part
+    projected = (
+        part[f"{side}_keys"].astype(np.float64) @ part[f"small_{side}_projection"] - part[f"small_{side}_middle"]
+    )
+    assert np.abs(part[f"small_{side}"] - projected).max() <= 0.51  # rounded, and all inside a byte
+
+
+def test_a_projection_keeps_what_varies_most_and_the_size_of_distances() -> None:
+    rng = np.random.default_rng(0)
+    states = rng.normal(size=(3000, 12)) * np.r_[[5.0, 4.0, 3.0], np.full(9, 0.2)]
+    states = (states @ np.linalg.qr(rng.normal(size=(12, 12)))[0]).astype(np.float16)
+    narrow = states.astype(np.float64) @ principal(states, 3)
+    far = np.square(states[:1500].astype(np.float64) - states[1500:]).sum(axis=1)
+    near = np.square(narrow[:1500] - narrow[1500:]).sum(axis=1)
+    assert np.corrcoef(far, near)[0, 1] > 0.99
+    assert np.median(near) == pytest.approx(np.median(far), rel=0.05)
+
+
+def test_nothing_is_projected_where_there_is_nothing_to_leave_out() -> None:
+    np.testing.assert_array_equal(principal(np.ones((4, 5), np.float16), 8), np.eye(5, dtype=np.float32))
+
+
+def test_a_rare_word_tells_more_than_a_frequent_one_and_a_short_segment_more_than_a_long_one() -> None:
+    # type 0 is in all of 40 segments, type 1 in the first, which is short, and the second, which is long
+    segments = np.r_[np.arange(40), 0, 1, np.full(30, 1)]
+    found = shares(np.array([0, 40, 42, 72]), segments, 40)
+    assert found[40] > found[41] > found[2] >= 0
+
+
+def test_a_budget_decides_how_wide_target_keys_are(model: Model, tmp_path: Path) -> None:
+    def opened(store: Datastore) -> int:
+        return sum(store.part.files[f"{name}.npy"].size for name in SYSTEMS["similar"].arrays)
+
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    wide = built(model, tmp_path / "a")
+    assert wide.part.sizes["target_small"] == min(wide.part.sizes["width"], LEAST)
+    budget = opened(wide) + 4 * 10**5
+    narrow = built(model, tmp_path / "b", budget=budget)
+    assert opened(narrow) <= budget
+    (tmp_path / "c").mkdir()
+    with pytest.raises(UsageError, match="give at least"):
+        built(model, tmp_path / "c", budget=1000)

@@ -1,0 +1,224 @@
+"""Times beside base MT: of the same work, in the same number of steps, stage by stage."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from knnmt.errors import DataError, UsageError
+from knnmt.lab.bench import room, speed
+from knnmt.lab.bench.clock import STAGES, Clock, split, steps
+from knnmt.lab.bench.room import largest_batches
+from knnmt.lab.bench.settings import BenchSettings, Sweep
+from knnmt.lab.bench.speed import Runner, Variant, interleaved, measure, of_length, served
+from knnmt.model.checkpoint import Model, load
+from knnmt.model.transformer import States
+from knnmt.retrieval.combine import Neighbours
+from knnmt.retrieval.session import SYSTEMS, Retriever, SentenceLookup
+from knnmt.store.store import Datastore
+from knnmt.systems.settings import RetrievalSettings
+from knnmt.translate import TranslateSettings, Translator
+
+from ...retrieval.examples import built
+
+CPU = torch.device("cpu")
+SMALL = BenchSettings(pairs=2, beam=2, batch_size=4, k=4)
+
+
+@pytest.fixture(scope="module")
+def model(model_folder: Callable[[str], Path]) -> Model:
+    return load(model_folder("marian"), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def store(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Datastore:
+    return built(model, tmp_path_factory.mktemp("bench"))
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    words = "der Hund sieht die Katze und das Haus im Garten schläft".split()
+    return [" ".join(words[start : start + 2 + start % 5]) for start in range(9)]
+
+
+def test_every_system_does_all_its_work_at_no_weight(model: Model, store: Datastore, texts: list[str]) -> None:
+    options = TranslateSettings(beam=2, batch_size=4)
+    with steps() as base_steps:
+        base = Translator(model).translate(texts, options)
+    for system in served(store):
+        translator = Translator(model, store, retrieval=RetrievalSettings(system=system, k=4, weight=0.0))
+        looked_up = 0
+        original = SentenceLookup.neighbours
+
+        def count(self: SentenceLookup, states: States, original: Any = original) -> Neighbours:
+            nonlocal looked_up
+            looked_up += 1
+            found: Neighbours = original(self, states)
+            assert bool((found.log_p > -torch.inf).any())
+            return found
+
+        with pytest.MonkeyPatch.context() as patch, steps() as counted:
+            patch.setattr(SentenceLookup, "neighbours", count)
+            found = translator.translate(texts, options)
+        assert [each.tokens for each in found] == [each.tokens for each in base]
+        assert counted == base_steps
+        assert looked_up == len(base_steps)
+
+
+def test_rows_of_all_systems(model: Model, store: Datastore, texts: list[str]) -> None:
+    rows, skipped = measure(model, store, texts, SMALL)
+    assert [row.system for row in rows] == ["base", *SYSTEMS]
+    assert not skipped
+    for row in rows:
+        assert (row.ratio is None) == (row.system == "base")
+        assert row.same == row.segments == len(texts)
+        assert row.steps == rows[0].steps > 0
+        assert len(row.times) == 2
+        assert row.seconds.low <= row.seconds.median <= row.seconds.high
+        assert set(row.split) <= set(STAGES)
+        assert min(row.split.values()) > 0
+    assert set(rows[0].split) == {"text", "encode", "decode"}
+    assert set(rows[1].split) == set(STAGES)
+    assert rows[0].k is None
+    assert {row.system for row in rows if row.c is not None} == {"fast", "proto", "similar"}
+
+
+def test_ratios_are_of_rounds(model: Model, texts: list[str]) -> None:
+    """A clock that ticks by what runs: twice the ticks are a ratio of 2, and its interval is as narrow as it gets."""
+    time = 0.0
+
+    def taking(seconds: float) -> Callable[[list[str]], list[str]]:
+        def run(some: list[str]) -> list[str]:
+            nonlocal time
+            time += seconds * len(some)
+            return some
+
+        return run
+
+    seconds = {"a": 1.0, "b": 2.0, "c": 1.0}
+    made = [Runner(Variant(name, SMALL), taking(spent), lambda: taking(0.0)) for name, spent in seconds.items()]
+    rows = interleaved(model, made, texts, now=lambda: time)
+    assert rows[1].ratio is not None
+    assert rows[2].ratio is not None
+    assert rows[1].ratio.mean == rows[1].ratio.low == pytest.approx(2.0)
+    assert rows[2].ratio.low <= 1.0 <= rows[2].ratio.high
+    assert rows[0].times == [len(texts)] * 2
+
+
+def test_everyone_goes_first_as_often(model: Model, texts: list[str]) -> None:
+    order: list[str] = []
+
+    def noting(name: str) -> Callable[[list[str]], list[str]]:
+        def run(some: list[str]) -> list[str]:
+            order.append(name)
+            return some
+
+        return run
+
+    settings = BenchSettings(pairs=2, batch_size=3)
+    made = [Runner(Variant(name, settings), noting(name), lambda: lambda some: some) for name in "abc"]
+    interleaved(model, made, texts)
+    timed = order[9:27]  # after the warm-up of three batches, before the pass for the stages
+    assert [timed[at] for at in range(0, 18, 3)] == ["a", "b", "c", "b", "c", "a"]
+    assert all(sorted(timed[at : at + 3]) == ["a", "b", "c"] for at in range(0, 18, 3))
+
+
+def test_stages_add_up_to_the_whole() -> None:
+    ticks = iter(range(100))
+    clock = Clock(CPU, now=lambda: float(next(ticks)))
+    inner = clock.timed("lookup", lambda: None)
+    with clock.stage("text"):
+        with clock.stage("decode"):
+            inner()
+            inner()
+        with clock.stage("encode"):
+            pass
+    assert sum(clock.seconds.values()) == 9  # ten looks at the clock
+    assert clock.seconds == {"text": 3, "decode": 3, "lookup": 2, "encode": 1}
+
+
+def test_the_product_is_as_before_once_it_was_timed(model: Model, store: Datastore, texts: list[str]) -> None:
+    before = Retriever.look, Translator.translate, SentenceLookup.neighbours
+    translator = Translator(model, store, system="fast")
+    with split(CPU) as clock:
+        translator.translate(texts)
+    assert set(clock.seconds) == set(STAGES)
+    assert (Retriever.look, Translator.translate, SentenceLookup.neighbours) == before
+
+
+def test_sweeps_over_retrieval_share_one_base(model: Model, store: Datastore, texts: list[str]) -> None:
+    settings = SMALL.model_copy(update={"systems": ("fast", "faster")})
+    rows, skipped = measure(model, store, texts, settings, Sweep.parse("k=1,2,400"))
+    assert [(row.system, row.k) for row in rows] == [
+        ("base", None), ("fast", 1), ("faster", 1), ("fast", 2), ("faster", 2), ("fast", 400),
+    ]  # fmt: skip
+    assert [(left.system, left.what) for left in skipped] == [("faster", "k=400")]
+    assert "k_max" in skipped[0].why
+    rows, _ = measure(model, store, texts, settings, Sweep.parse("c=2,4"))
+    assert [(row.system, row.c) for row in rows] == [("base", None), ("fast", 2), ("faster", None), ("fast", 4)]
+    rows, _ = measure(model, None, texts, settings, Sweep.parse(f"store={store.path}"))
+    assert [row.entries for row in rows] == [None, *[store.part.sizes["entries"]] * 2]
+
+
+def test_sweeps_over_decoding_measure_base_each_time(model: Model, store: Datastore, texts: list[str]) -> None:
+    settings = SMALL.model_copy(update={"systems": ("faster",)})
+    rows, _ = measure(model, store, texts, settings, Sweep.parse("batch-size=1,8"))
+    assert [(row.system, row.batch_size) for row in rows] == [("base", 1), ("faster", 1), ("base", 8), ("faster", 8)]
+    assert rows[0].steps > rows[2].steps  # a batch's steps are made for all of it at once
+    rows, _ = measure(model, store, texts, settings, Sweep.parse("beam=1,3"))
+    assert [row.beam for row in rows] == [1, 1, 3, 3]
+    rows, _ = measure(model, store, texts, settings, Sweep.parse("length=6,12"))
+    assert rows[0].length < 6.01 < rows[2].length < 12.01
+
+
+def test_texts_of_a_length(model: Model, texts: list[str]) -> None:
+    lengths = [len(ids) for ids in model.tokenizer.encode_source(of_length(model, texts, 20))]
+    assert len(lengths) == len(texts)
+    assert all(10 < length <= 20 for length in lengths)
+    with pytest.raises(UsageError, match="the model takes"):
+        of_length(model, texts, 10_000)
+
+
+def test_largest_batch(model: Model, store: Datastore, texts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The peak is made up: a megabyte a text, so that just 4 fit into 5."""
+    monkeypatch.setattr(room, "_tried", lambda model, variant, some: (len(some) << 20, 3.0))
+    rows = largest_batches(model, store, texts, SMALL, 5 << 20)
+    assert [row.system for row in rows] == ["base", *SYSTEMS]
+    assert {(row.batch_size, row.peak, row.next_peak) for row in rows} == {(4, 4 << 20, 8 << 20)}
+    assert largest_batches(model, None, texts, SMALL, 1)[0].batch_size == 0
+
+
+def test_largest_batch_is_measured(model: Model, store: Datastore, texts: list[str]) -> None:
+    settings = SMALL.model_copy(update={"systems": ("fast",)})
+    monkey = pytest.MonkeyPatch()
+    with monkey.context() as patch:
+        patch.setattr(room, "MOST", 4)
+        rows = largest_batches(model, store, texts, settings, 1 << 33)
+    assert [(row.system, row.batch_size) for row in rows] == [("base", 4), ("fast", 4)]
+    assert all(row.per_second is not None and row.per_second > 0 for row in rows)
+
+
+def test_refusals(model: Model, store: Datastore, texts: list[str]) -> None:
+    with pytest.raises(DataError, match="no text"):
+        measure(model, store, ["", "  "], SMALL)
+    with pytest.raises(UsageError, match="without a store"):
+        measure(model, None, texts, SMALL.model_copy(update={"systems": ("fast",)}))
+    for bad in ("q=1", "k", "k=", "k=a", "c=0"):
+        with pytest.raises(UsageError, match="cannot sweep"):
+            Sweep.parse(bad)
+    assert speed.served(store) == list(SYSTEMS)
+
+
+def test_an_index_is_timed_and_swept_for_the_system_that_searches_by_it(
+    model: Model, texts: list[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("faiss")
+    store = built(model, tmp_path, index=True)
+    settings = SMALL.model_copy(update={"systems": ("knn", "faster"), "index": True})
+    rows, _ = measure(model, store, texts[:2], settings, Sweep.parse("nprobe=2,4"))
+    assert [(row.system, row.nprobe) for row in rows] == [("base", None), ("knn", 2), ("faster", None), ("knn", 4)]
+    made = speed.translator(model, Variant("knn", settings, store)).retriever
+    assert made is not None
+    assert made.settings.index

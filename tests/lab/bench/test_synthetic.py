@@ -1,0 +1,121 @@
+"""Synthetic stores are stores: sound, of the size asked for, and found in by the systems."""
+
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+
+from knnmt.build import kmeans
+from knnmt.errors import UsageError
+from knnmt.lab.bench import growth, synthetic
+from knnmt.lab.bench.growth import grown, in_words
+from knnmt.lab.bench.interval import Spread
+from knnmt.lab.bench.speed import served
+from knnmt.lab.bench.synthetic import Shape, make
+from knnmt.memory import Memory
+from knnmt.retrieval.session import Retriever
+from knnmt.store.store import Datastore
+from knnmt.systems.settings import RetrievalSettings
+
+CPU = torch.device("cpu")
+KEYED = Shape(3000, width=8, vocabulary=40, cluster_size=16, k_max=5)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "SECONDS", 0.0)
+    monkeypatch.setattr(growth, "BATCH", 3)
+
+
+@pytest.fixture
+def serving(monkeypatch: pytest.MonkeyPatch) -> Shape:
+    """A store without keys, whose frequent types have two levels of clusters."""
+    monkeypatch.setattr(synthetic, "KEYED_BELOW", 1)
+    monkeypatch.setattr(kmeans, "COARSE_FROM", 8)
+    return Shape(3000, width=8, vocabulary=40, cluster_size=16, k_max=5)
+
+
+def written(shape: Shape, folder: Path) -> Datastore:
+    with patch("os.fsync"):
+        return make(shape, folder / "store")
+
+
+def test_with_keys_it_serves_whatever_needs_them(tmp_path: Path) -> None:
+    store = written(KEYED, tmp_path)
+    assert len(list(store.verify())) == len(store.part.files)
+    assert {"knn", "fast", "fast-clustered", "faster", "faster-exact"} <= set(served(store))
+    assert store.part.sizes["entries"] == store.part.sizes["tokens"] == 3000
+    assert store.segment(0).source == ""
+    for system in served(store):
+        row = grown(KEYED, store, system, k=3, c=4, device=CPU)
+        assert row.batch == row.select.median + row.prepare.median + growth.STEPS * row.lookup.median
+        assert 0 < row.opened <= row.disk
+
+
+def test_without_keys_it_serves_faster(tmp_path: Path, serving: Shape) -> None:
+    store = written(serving, tmp_path)
+    assert list(store.verify())
+    assert served(store) == ["faster"]
+    assert "target_ids" not in store.part
+    assert store.part.sizes["coarse"] > 0
+    row = grown(serving, store, "faster", k=3, c=4, device=CPU)
+    assert row.clusters == store.part.sizes["clusters"] >= 3000 / 16
+    assert row.opened == row.disk
+
+
+def test_what_lies_at_a_mean_finds_its_cluster(tmp_path: Path, serving: Shape) -> None:
+    """Two levels of clusters and the rankings hang together: the mean of a cluster leads to its entries."""
+    store = written(serving, tmp_path)
+    retriever = Retriever(store, CPU, RetrievalSettings(system="faster", k=5, weight=0.0))
+    means, bounds = (store.part[name] for name in ("cluster_source", "ranking_offsets"))
+    for number in range(0, len(means), 7):
+        kind = int(np.searchsorted(serving.clusters, number, side="right") - 1)
+        source, target = (
+            torch.from_numpy(store.part[f"cluster_{side}"][number].astype(np.float32)) for side in ("source", "target")
+        )
+        look = retriever.look(torch.tensor([[kind]]), torch.tensor([[True]]), source[None, None])
+        found = look.lookup.find(target[None, None])
+        entries = store.part["ranking_entries"][bounds[number] : bounds[number + 1]]
+        assert found.entries[0, 0, : len(entries)].tolist() == entries.tolist()
+        assert len(set(entries.tolist())) == len(entries)
+        members = serving.places(entries.astype(np.int64))
+        assert ((members >= serving.starts[number]) & (members < serving.starts[number + 1])).all()
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 3000, 10**9])
+def test_shapes(tokens: int) -> None:
+    shape = Shape(tokens, vocabulary=1000)
+    assert shape.counts.sum() == tokens
+    assert (np.diff(shape.counts) <= 0).all()
+    assert shape.starts[0] == 0
+    sizes = np.diff(shape.starts)
+    assert sizes.min() >= 1
+    assert sizes.max() <= shape.size
+    offsets, ranges = shape.coarse
+    assert offsets[-1] == len(ranges)
+    deep = np.flatnonzero(np.diff(offsets))
+    covered = sum(int(shape.clusters[kind + 1] - shape.clusters[kind]) for kind in deep)
+    assert int((ranges[:, 1] - ranges[:, 0]).sum()) == covered
+    some = np.unique(np.linspace(0, tokens - 1, 50).astype(np.int64))
+    assert shape.places(shape.entries(some)).tolist() == some.tolist()
+    assert shape.entries(some).max() < tokens
+
+
+def test_refusals(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="counts up to"):
+        Shape(10**10)
+    with pytest.raises(UsageError, match="there already"):
+        make(KEYED, tmp_path)
+
+
+def test_growth_in_words() -> None:
+    def row(tokens: int, seconds: float, size: int) -> growth.Growth:
+        spent, memory = Spread(seconds, seconds, seconds), Memory()
+        return growth.Growth("faster", tokens, 4, 2, 0.1, spent, spent, spent, seconds, size, size, memory, memory)
+
+    said = in_words([row(10**8, 0.02, 10**6), row(10**6, 0.01, 10**5)])
+    assert "from 1,000,000 to 100,000,000 tokens, 100 times as many" in said
+    assert "take 2.0 times as long (about tokens^0.15)" in said
+    assert "10.0 times the bytes (tokens^0.50)" in said

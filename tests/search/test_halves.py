@@ -1,0 +1,138 @@
+"""Compiled search among 16-bit rows: NumPy's sort by (distance, number), with ties; the same bits in any company."""
+
+import importlib.util
+from collections.abc import Iterator
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from knnmt.retrieval.tensors import Keys
+from knnmt.search import halves
+from knnmt.search.halves import BLOCK, TOGETHER, HalfTable, search
+from knnmt.search.nearest import Buffers, Table, nearest_of_all
+
+from ..retrieval.examples import with_threads
+
+
+@pytest.fixture(autouse=True, params=[1, 3])
+def threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    """One thread, and several that each have little to do."""
+    with with_threads(request.param), patch.object(halves, "WORTH", 1):
+        yield
+
+
+def keys_of(rows: Tensor) -> Keys:
+    """Rows (N, d) as keys."""
+    return Keys(rows.half(), rows.half().float().square().sum(dim=-1))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 2 * TOGETHER + 1)), max_size=6),
+    st.integers(1, 12),
+    st.integers(1, 20),
+    st.integers(0, 2**32 - 1),
+)
+@example([(2 * BLOCK // 64 + 7, TOGETHER + 1), (BLOCK // 64, 1)], 12, 64, 0)
+@settings(deadline=None)
+def test_groups_are_searched_as_numpy_sorts_them(groups: list[tuple[int, int]], count: int, d: int, seed: int) -> None:
+    sizes, asking = torch.tensor(groups, dtype=torch.int64).view(-1, 2).T
+    rng = np.random.default_rng(seed)
+    rows, queries = (rng.integers(-2, 3, (int(each.sum()), d)) for each in (sizes, asking))
+    stops = sizes.cumsum(0)
+    keys = keys_of(torch.from_numpy(rows))
+    squared, numbers = search(keys, stops - sizes, stops, torch.from_numpy(queries).float(), asking, count)
+    assert squared.shape == numbers.shape == (len(queries), count)
+    at = 0
+    for (size, some), stop in zip(groups, stops.tolist(), strict=True):
+        for query in range(at, at + some):
+            wanted = np.square(rows[stop - size : stop] - queries[query]).sum(axis=1)
+            order = np.argsort(wanted, kind="stable")[:count]
+            np.testing.assert_array_equal(numbers[query, : len(order)].numpy(), order + stop - size)
+            np.testing.assert_array_equal(squared[query, : len(order)].numpy(), wanted[order])
+            assert (squared[query, len(order) :] == torch.inf).all()
+        at += some
+
+
+def test_every_float16_counts_as_what_it_is() -> None:
+    every = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(torch.float16)
+    every = every[every.isfinite()]
+    group = torch.tensor([0]), torch.tensor([len(every)])
+    for query in (0.0, 6e-8, -0.7, 300.0, -65504.0):
+        asked = torch.tensor([[query]])
+        squared, numbers = search(keys_of(every[:, None]), *group, asked, torch.tensor([1]), len(every))
+        wanted = (every[numbers[0]].double() - query).square()
+        # what is rounded is rounded beside the squared lengths
+        most = 1e-6 * (every[numbers[0]].double().square() + query**2)
+        assert ((squared[0] - wanted).abs() <= most).all()
+        assert len(numbers[0].unique()) == len(every)
+
+
+def test_a_query_finds_the_same_bits_alone_and_among_others() -> None:
+    rng = torch.Generator().manual_seed(3)
+    keys, queries = keys_of(torch.randn(70, 36, generator=rng)), torch.randn(13, 36, generator=rng)
+    group = torch.tensor([0]), torch.tensor([70])
+    together = search(keys, *group, queries, torch.tensor([13]), 9)
+    for number, query in enumerate(queries):
+        alone = search(keys, *group, query[None], torch.tensor([1]), 9)
+        for ours, theirs in zip(together, alone, strict=True):
+            assert torch.equal(ours[number], theirs[0])
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 7), st.integers(0, 60), st.integers(1, 16))
+@settings(deadline=None)
+def test_a_table_finds_what_torch_finds(seed: int, queries: int, count: int, width: int) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    keys, buffers = keys_of(torch.randint(-2, 3, (50, width), generator=rng).float()), Buffers(torch.device("cpu"))
+    numbers = torch.randint(0, 50, (3, count), generator=rng)
+    missing = torch.rand(numbers.shape, generator=rng) < torch.tensor([[0.0], [0.3], [1.0]])
+    tables = [make(buffers, keys, numbers, missing) for make in (HalfTable, Table)]
+    asked = torch.randint(-2, 3, (3, queries, width), generator=rng).float()
+    for sentences in (torch.arange(3), torch.tensor([0, 2]), torch.tensor([1])):
+        begin, end = torch.randint(0, count + 1, (2, *asked.shape[:2]), generator=rng).sort(dim=0).values
+        for within in (None, (begin, end)):
+            (ours, places), (theirs, wanted) = (table.least(asked, 8, within) for table in tables)
+            assert torch.equal(ours, theirs)
+            assert torch.equal(places[ours < torch.inf], wanted[ours < torch.inf])
+        for table in tables:
+            table.keep(sentences)
+        asked = asked[sentences]
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 300), st.integers(1, 12), st.sampled_from([0.0, 0.3, 1.0]))
+@settings(deadline=None)
+def test_all_rows_are_searched_as_torch_does(seed: int, size: int, count: int, share: float) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    keys = keys_of(torch.randint(-2, 3, (size, 4), generator=rng).float())
+    queries = torch.randint(-2, 3, (7, 4), generator=rng).float()
+    if share:
+        keys = keys.without(torch.rand(size, generator=rng) < share)
+    buffers, found = Buffers(torch.device("cpu")), []
+    for there in (importlib.util.find_spec("numba"), None):
+        with patch("knnmt.search.nearest.find_spec", return_value=there):
+            found.append(nearest_of_all(buffers, keys, queries, count))
+    (squared, numbers), (same, wanted) = found
+    assert torch.equal(squared, same)
+    assert torch.equal(numbers[squared < torch.inf], wanted[squared < torch.inf])
+
+
+def test_rows_are_nearest_to_themselves_and_no_distance_is_below_zero() -> None:
+    rows = 30 * torch.randn(200, 96, generator=torch.Generator().manual_seed(4))
+    keys = keys_of(rows)
+    group = torch.tensor([0]), torch.tensor([200])
+    squared, numbers = search(keys, *group, keys.rows.float(), torch.tensor([200]), 3)
+    assert torch.equal(numbers[:, 0], torch.arange(200))
+    assert not torch.signbit(squared).any()
+
+
+def test_nobody_asks_and_nothing_is_asked() -> None:
+    keys = keys_of(torch.randn(6, 4))
+    numbers, none = torch.arange(6).view(2, 3), torch.zeros(2, 3, dtype=torch.bool)
+    table = HalfTable(Buffers(torch.device("cpu")), keys, numbers, none)
+    assert table.least(torch.empty(2, 0, 4), 2)[1].shape == (2, 0, 2)
+    table.keep(torch.empty(0, dtype=torch.int64))
+    assert table.least(torch.empty(0, 5, 4), 2)[1].shape == (0, 5, 2)
