@@ -20,5 +20,5 @@ def lone_thread() -> Iterator[None]:
 def way(request: pytest.FixtureRequest) -> Iterator[None]:
     """Compiled loops, and what does the same without numba, or on a GPU."""
     found = importlib.util.find_spec("numba") if request.param == "compiled" else None
-    with patch("knnmt.search.nearest.find_spec", return_value=found):
+    with patch("knnmt.search.find_spec", return_value=found):
         yield

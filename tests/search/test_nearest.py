@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knnmt.retrieval.tensors import Keys
 from knnmt.search.nearest import Buffers, Table, least, pack, runs, unpack
+from knnmt.search.rows import Rows
 
 # few values, so that ties are common; a zero, the least float that is not denormal, and what is not there
 VALUES = [0.0, 1.1754944e-38, 0.5, 1.0, 1.0000001, 3e38, np.inf]
@@ -22,7 +22,7 @@ def table_of(rows: torch.Tensor, buffers: Buffers | None = None) -> Table:
     """A table of rows (B, N, d), all of which are there."""
     flat = rows.flatten(0, 1)
     numbers = torch.arange(len(flat)).view(rows.shape[:2])
-    return Table(buffers or Buffers(rows.device), Keys(flat, flat.float().square().sum(-1)), numbers)
+    return Table(buffers or Buffers(rows.device), Rows(flat, flat.float().square().sum(-1)), numbers)
 
 
 @given(ROWS, st.integers(1, 30))
@@ -91,18 +91,18 @@ def test_a_table_gives_the_squared_distances_of_numpy(seed: int, queries: int, k
     wanted = np.square(one[:, :, None] - other[:, None].astype(np.float64)).sum(-1)
     np.testing.assert_allclose(found[..., :keys].numpy(), wanted, rtol=1e-4, atol=1e-4)
     assert (found[..., keys:] == torch.inf).all()
-    nearest, places = table.least(torch.from_numpy(one).float(), 5)
+    nearest, places = table.nearest(torch.from_numpy(one).float(), 5)
     assert places.shape[-1] == min(5, keys)
     np.testing.assert_allclose(nearest.numpy(), np.sort(wanted, axis=-1)[..., :5], rtol=1e-4, atol=1e-4)
     table.keep(torch.tensor([1]))
-    assert torch.equal(table.least(torch.from_numpy(one[1:]).float(), 5)[1], places[1:])
+    assert torch.equal(table.nearest(torch.from_numpy(one[1:]).float(), 5)[1], places[1:])
 
 
 def test_a_row_that_is_not_there_is_infinitely_far_and_a_row_is_near_itself() -> None:
     keys = 100 * torch.randn(50, 64, generator=torch.Generator().manual_seed(0))
     norms = keys.square().sum(-1)
-    table = Table(Buffers(keys.device), Keys(keys, norms), slice(None), torch.arange(50) == 7)
-    nearest, places = table.least(keys, 50)
+    table = Table(Buffers(keys.device), Rows(keys, norms), slice(None), torch.arange(50) == 7)
+    nearest, places = table.nearest(keys, 50)
     assert not torch.signbit(nearest).any()  # a zero below zero would order before all others
     assert (places[:, -1] == 7).all()
     assert (nearest[:, -1] == torch.inf).all()
@@ -113,7 +113,7 @@ def test_a_row_that_is_not_there_is_infinitely_far_and_a_row_is_near_itself() ->
 
 def test_zeros_are_at_distance_zero_of_zeros() -> None:
     zeros = torch.zeros(3, 4)
-    found, places = table_of(zeros[None]).least(zeros[None], 2)
+    found, places = table_of(zeros[None]).nearest(zeros[None], 2)
     assert torch.equal(found, torch.zeros(1, 3, 2))
     assert not torch.signbit(found).any()
     assert places.tolist() == [[[0, 1]] * 3]
@@ -126,7 +126,7 @@ def test_memory_that_is_lent_again_holds_nothing_of_its_last_use() -> None:
         keys = torch.randn(2, count, 5, generator=rng)
         table, alone = table_of(keys, buffers), table_of(keys)
         queries = torch.randn(2, 3, 5, generator=rng)
-        for ours, theirs in zip(table.least(queries, 4), alone.least(queries, 4), strict=True):
+        for ours, theirs in zip(table.nearest(queries, 4), alone.nearest(queries, 4), strict=True):
             assert torch.equal(ours, theirs)
         places.add(table.rows.data_ptr())
         del table

@@ -1,152 +1,64 @@
-"""The systems by name: each is a way to select, once a sentence, and a way to look up, every step."""
+"""A sentence's session with a store: what it may see, selected once, is mixed into the model's scores at every step."""
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Collection
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from knnmt.errors import StoreError, UsageError
+from knnmt.errors import StoreError
 from knnmt.model.transformer import States
-from knnmt.retrieval import lookup, select
-from knnmt.retrieval.combine import Neighbours, learned, mix, weights
-from knnmt.retrieval.gate import Purpose, require_gate
-from knnmt.retrieval.taught import Heard, LessonLookup
-from knnmt.retrieval.tensors import Tensors
-from knnmt.search.nearest import compiles
-from knnmt.store.store import Datastore
+from knnmt.retrieval.gate import Gate, Purpose, require_gate
+from knnmt.retrieval.lessons import Heard, LessonLookup
+from knnmt.retrieval.live import LiveStore
+from knnmt.retrieval.mix import learned, mix, weights
+from knnmt.store.store import Store
+from knnmt.systems import automatic, require_system
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.system import Lookup, Neighbours, Source, System
+from knnmt.trace import NO_TRACE, Trace
 
-Select = Callable[[Tensors, select.Source, RetrievalSettings], select.Selection]
-MakeLookup = Callable[[Tensors, select.Selection, RetrievalSettings], lookup.Lookup]
-
-TYPES = ("type_offsets", "source_keys", "source_norms")
-LINKS = ("link_offsets", "link_entries")
-CLUSTERS = ("cluster_offsets", "cluster_source", "coarse_offsets", "coarse_ranges", "coarse_source")
-MEMBERS = ("cluster_starts", *LINKS)
-KEYS = ("target_ids", "target_keys", "target_norms")
-TEXTS = ("text", "text_offsets", "target_ids", "target_offsets")  # for evidence
-PROTOTYPES = (
-    "proto_offsets", "proto_tokens", "proto_counts", "proto_entries", "proto_members",
-    "proto_source", "proto_source_norms", "proto_source_steps",
-    "proto_target", "proto_target_norms", "proto_target_steps",
-)  # fmt: skip
-SMALL = (
-    "small_source", "small_source_projection", "small_source_middle", "small_source_step",
-    "small_target", "small_target_projection", "small_target_middle", "small_target_step",
-    "token_segments", "token_shares", "segment_starts", "segment_tokens",
-)  # fmt: skip
-RANKINGS = ("cluster_target", "ranking_offsets", "ranking_entries", "ranking_tokens", "ranking_distances")
-
-
-@dataclass(frozen=True)
-class System:
-    """How a system selects and looks up, and the arrays that it opens (keys may be quantized)."""
-
-    select: Select
-    lookup: MakeLookup
-    arrays: tuple[str, ...]
-
-
-def _small(tensors: Tensors, selection: select.Selection, settings: RetrievalSettings) -> lookup.Lookup:
-    """`Small`, compiled where that is possible."""
-    if compiles(tensors.device):
-        from knnmt.retrieval.narrow import CompiledSmall
-
-        return CompiledSmall(tensors, selection, settings)
-    return lookup.Small(tensors, selection, settings)
-
-
-SYSTEMS = {
-    "knn": System(select.everything, lookup.Whole, KEYS),
-    "fast": System(select.near_tokens, lookup.Exact, (*TYPES, *CLUSTERS, *MEMBERS, *KEYS)),
-    "fast-clustered": System(select.near_members, lookup.Exact, (*CLUSTERS, *MEMBERS, *KEYS)),
-    "faster": System(select.near_clusters, lookup.Ranked, (*CLUSTERS, *RANKINGS)),
-    "faster-exact": System(
-        select.near_members_by_cluster, lookup.ClusterExact, (*CLUSTERS, *MEMBERS, *KEYS, "cluster_target")
-    ),
-    "similar": System(select.near_segments, _small, ("target_ids", "target_offsets", "type_offsets", *LINKS, *SMALL)),
-    "proto": System(select.near_prototypes, lookup.Prototypes, PROTOTYPES),
-}  # and base MT, which is none of them
-
-
-AUTO = ("similar", "proto", "fast", "faster", "knn")  # what `auto` is: the first of these that the store was built for
-
-
-def serves(store: Datastore, name: str) -> bool:
-    """Whether a store was built for a system; its keys may be quantized."""
-    arrays = SYSTEMS[name].arrays
-    return all(array in store.part or f"{array.removesuffix('keys')}codes" in store.part for array in arrays)
-
-
-def automatic(store: Datastore) -> str:
-    """The system that `auto` stands for with a store."""
-    for name in AUTO:
-        if serves(store, name):
-            return name
-    raise StoreError(f"{store.path} was built for none of {', '.join(AUTO)}: name a system that it has")
-
-
-def chosen_settings(store: Datastore, system: str | None, given: RetrievalSettings | None) -> RetrievalSettings:
-    """The settings that a store is searched with: those given, else those it was tuned to, else the defaults.
-
-    What it was tuned to is for one system, and not used where another one is named; `auto` is the one it was tuned for.
-    """
-    tuned = store.tuned if given is None else None
-    if tuned is not None and system not in (None, "auto", tuned.system):
-        tuned = None  # what is good for one system need not be for another
-    chosen = given or tuned or RetrievalSettings()
-    return chosen if system is None or (tuned and system == "auto") else chosen.of(system)
-
-
-def require_system(name: str) -> System:
-    """The system of a name."""
-    if name not in SYSTEMS:
-        raise UsageError(f"there is no system {name!r}: use {', '.join(SYSTEMS)}")
-    return SYSTEMS[name]
+TEXTS = ("text", "text_offsets", "target_ids", "target_offsets")  # opened by every system, for evidence
 
 
 class Retriever:
     """A store, ready to be looked up by a model on its device.
 
-    `left_out` are numbers of the store's segments that nothing may find; `tensors` are those of another retriever of
-    the store, to share, with what that leaves out.
+    gate: gives λ where the settings say that it is learned; left_out: numbers of the store's segments that nothing may
+    find; live: that of another retriever of the store, to share, with what it leaves out
     """
 
     def __init__(
         self,
-        store: Datastore,
+        store: Store,
         device: torch.device,
         settings: RetrievalSettings,
         *,
+        gate: Gate | None = None,
         left_out: Collection[int] = (),
-        tensors: Tensors | None = None,
+        live: LiveStore | None = None,
     ) -> None:
-        if settings.system == "auto":
-            settings = settings.model_copy(update={"system": automatic(store)})
-        system = require_system(settings.system)
-        if settings.system == "knn" and settings.index:
-            system = System(select.everything, lookup.Indexed, KEYS)
-        _check_k(store, settings)
+        name = automatic(store) if settings.system == "auto" else settings.system
+        self.store, self.system = store, require_system(name)
+        self.system.check(store, settings)
         if settings.adapt == "learned":
-            purpose = Purpose(settings.system, store.manifest.key, store.manifest.metric)
-            settings = settings.model_copy(update={"gate": require_gate(settings.gate, purpose).on(device)})
-        self.store, self.settings, self.system = store, settings, system
-        self.tensors = tensors or Tensors(store, device, left_out)
-        _open(store, settings.system)
+            gate = require_gate(gate, Purpose(name, store.manifest.key, store.manifest.metric)).on(device)
+        self.live = live or LiveStore(store, device, left_out)
+        self.gate, self.settings = gate, self.system.complete(settings, self.live.view.scale)
+        _open(store, self.system)
 
-    def look(self, ids: Tensor, mask: Tensor, states: Tensor) -> "SentenceLookup":
+    def look(self, ids: Tensor, mask: Tensor, states: Tensor, trace: Trace = NO_TRACE) -> "SentenceLookup":
         """What sentences may see. ids, mask: (B, S); states: (B, S, d), of the encoder."""
-        self.tensors.refresh()
-        source, system, tensors = select.Source(ids, mask, states), self.system, self.tensors
-        found = system.lookup(tensors, system.select(tensors, source, self.settings), self.settings)
-        taught = tensors.taught if self.settings.weight != 0 else None  # λ = 0, given as such, is base MT
-        return SentenceLookup(self, found, LessonLookup(taught, source) if taught is not None else None)
+        self.live.refresh()
+        source, taught = Source(ids, mask, states), self.live.taught
+        lookup = self.system.select(self.live.view, source, self.settings)
+        if taught is None or self.settings.weight == 0:  # an explicit λ = 0 is base MT
+            return SentenceLookup(self, lookup, None, trace)
+        return SentenceLookup(self, lookup, LessonLookup(taught, source), trace)
 
 
 class Sources(NamedTuple):
-    """Where p comes from at each step: p = weight·p_kNN + (1 − weight)·p_MT, lessons and part taken together.
+    """Where p comes from at each step: p = weight·p_kNN + (1 − weight)·p_MT, lessons and parts taken together.
 
     entries, tokens, distances and shares of p_kNN: (B, K, k); weight: (B, K)
     """
@@ -161,55 +73,53 @@ class Sources(NamedTuple):
 class SentenceLookup:
     """A batch of sentences in the search: mixes what their decoder states find into the model's scores.
 
-    lookup: in the store's part, by the system; taught: among the lessons, where there are any
+    lookup: in the store's parts, by the system; taught: among the lessons, where there are any
     """
 
-    def __init__(self, retriever: Retriever, found: lookup.Lookup, taught: LessonLookup | None) -> None:
-        self.retriever, self.lookup, self.taught = retriever, found, taught
-        self.tensors, self.settings = retriever.tensors, retriever.settings
+    def __init__(self, retriever: Retriever, lookup: Lookup, taught: LessonLookup | None, trace: Trace) -> None:
+        self.lookup, self.taught, self.trace = lookup, taught, trace
+        self.view, self.settings, self.gate = retriever.live.view, retriever.settings, retriever.gate
         self.key = retriever.store.manifest.key
-        self.temperature = retriever.settings.temperature_of(retriever.tensors.scale)
 
     def mix(self, states: States, logits: Tensor, normaliser: Tensor) -> Tensor:
-        """Change logits (B, K, V) in place and return their new normaliser (B, K)."""
-        found = self.neighbours(states)
+        """Change logits (B, K, V) in place; the result is their new normaliser (B, K)."""
+        with self.trace.stage("lookup"):
+            query = self.query(states)
+            found = self.lookup.neighbours(query)
         weight = self.weight(found, logits, normaliser)
         normaliser = mix(logits, normaliser, found.tokens, found.log_p, weight)
-        heard = self.heard(states, found.nearest)
+        with self.trace.stage("lookup"):
+            heard = self.heard(query, found.nearest)
         if heard is not None:
             normaliser = mix(logits, normaliser, *heard.distribution(), heard.weight)
         return normaliser
 
-    def neighbours(self, states: States) -> Neighbours:
-        """What decoder states find in the part."""
-        return self.lookup.neighbours(self.query(states))
+    def query(self, states: States) -> Tensor:
+        """What is looked up. (B, K, d)."""
+        return self.view.query(states.key(self.key))
 
-    def heard(self, states: States, nearest: Tensor) -> Heard | None:
-        """The lessons that decoder states hear beside the nearest of the part, (B, K); None where it is sure that none
-        is heard."""
+    def heard(self, query: Tensor, nearest: Tensor) -> Heard | None:
+        """The lessons that states hear beside the nearest entry of the parts (B, K); None where surely none."""
         if self.taught is None:
             return None
-        heard = self.taught.hear(self.query(states), nearest)
+        heard = self.taught.hear(query, nearest)
         silent = heard.weight.device.type == "cpu" and not bool(heard.weight.any())  # elsewhere to ask costs more
         return None if silent else heard
 
-    def query(self, states: States) -> Tensor:
-        """What is looked up. (B, K, d)."""
-        return self.tensors.query(states.key(self.key))
-
     def weight(self, found: Neighbours, logits: Tensor, normaliser: Tensor) -> Tensor:
         """λ of each beam (B, K), given what it found and p_MT, as logits (B, K, V) and their normaliser (B, K)."""
-        if self.settings.adapt == "learned":
-            return learned(found, logits, normaliser, self.settings, self.tensors.scale)
-        return weights(found.nearest, self.settings, self.tensors.scale)
+        if self.settings.adapt == "learned" and self.gate is not None:
+            return learned(found, logits, normaliser, self.gate, self.view.scale)
+        return weights(found.nearest, self.settings)
 
     def sources(self, states: States, logits: Tensor, normaliser: Tensor) -> Sources:
         """What `mix` would mix in, entry by entry."""
-        found = self.lookup.find(self.query(states))
-        shares = torch.nan_to_num(found.scores(self.temperature).softmax(dim=-1))
-        neighbours = self.neighbours(states)
+        assert self.settings.temperature is not None
+        query = self.query(states)
+        found, neighbours = self.lookup.find(query), self.lookup.neighbours(query)
+        shares = torch.nan_to_num(found.scores(self.settings.temperature).softmax(dim=-1))
         weight = self.weight(neighbours, logits, normaliser)
-        heard = self.heard(states, neighbours.nearest)
+        heard = self.heard(query, neighbours.nearest)
         if heard is None:
             return Sources(found.entries, found.tokens, found.distances, shares, weight)
         whole = 1.0 - (1.0 - heard.weight) * (1.0 - weight)
@@ -219,28 +129,23 @@ class SentenceLookup:
         entries, tokens, distances, shares = (torch.cat(pair, dim=2) for pair in zip(*columns, strict=True))
         return Sources(entries, tokens, distances, shares, whole)
 
-    def keep(self, rows: Tensor) -> None:
-        """Only these sentences are still searched."""
-        self.lookup.keep(rows)
+    def keep(self, sentences: Tensor) -> None:
+        """Drop all sentences but these."""
+        self.lookup.keep(sentences)
         if self.taught is not None:
-            self.taught.keep(rows)
+            self.taught.keep(sentences)
 
 
-def _open(store: Datastore, name: str) -> None:
-    """Open all arrays that a system needs: what is missing or damaged is told now, and what is mapped stays readable
+def _open(store: Store, system: System) -> None:
+    """Open all arrays that a system needs: what is missing or corrupt is told now, and what is mapped stays readable
     when a compaction removes the files."""
-    needed = [one if one in store.part else f"{one.removesuffix('keys')}codes" for one in SYSTEMS[name].arrays]
-    if lacking := [one for one, found in zip(SYSTEMS[name].arrays, needed, strict=True) if found not in store.part]:
-        raise StoreError(f"{store.path} was built without {lacking[0]}, which {name} needs: build it again for {name}")
-    for one in (*needed, *(text for text in TEXTS if text in store.part)):
-        store.part[one]
-
-
-def _check_k(store: Datastore, settings: RetrievalSettings) -> None:
-    """Refuse a k that the store's rankings are too short for, and a k of all where that means the whole store."""
-    k_max = store.manifest.settings["k_max"]
-    if settings.k is None and not settings.system.startswith(("faster", "similar")):
-        raise UsageError(f"{settings.system} needs a number of neighbours k")
-    if settings.system == "faster" and k_max is not None and (settings.k is None or settings.k > k_max):
-        asked = "all entries of a cluster" if settings.k is None else f"k={settings.k}"
-        raise UsageError(f"{asked} was asked for, and {store.path} ranks {k_max} a cluster: build it with more (k_max)")
+    for part in store.parts:
+        for name in system.arrays:
+            if not part.provides(name):
+                raise StoreError(
+                    f"{store.path} was built without {name}, which {system.name} needs: build it again for that"
+                )
+            part.open(name)
+        for name in TEXTS:
+            if name in part:
+                part[name]

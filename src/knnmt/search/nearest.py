@@ -1,42 +1,35 @@
-"""Exact search for nearest rows: ties go to the lowest number, so that results do not depend on batching."""
+"""Exact search for the nearest rows. Ties go to the lowest number, so results do not depend on batches or blocks."""
 
 import math
 import weakref
-from importlib.util import find_spec
 from threading import RLock
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from knnmt.retrieval.tensors import Keys
-    from knnmt.search.halves import HalfTable
+from knnmt.search.rows import FAR, Keys, Rows
 
-FAR = torch.inf  # the distance of what is not there
-KEPT_BUFFERS = 4  # that wait for their next use
-BLOCK = 64  # distances whose smallest is looked for first
-COMPARED = 1 << 26  # pairs of queries and rows that a search of all rows compares at a time
-STRETCHES = 1 << 14, 1 << 20  # rows that it does that with, at least and at most
+KEPT_BUFFERS = 4  # free buffers that wait for their next use
+BLOCK = 64  # distances whose minimum is taken first
 
 
 class Buffers:
-    """Memory that tables use one after the other: to get it fresh costs several times what filling it does."""
+    """Memory that tables use one after the other: fresh memory costs several times what filling it does."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._free: list[Tensor] = []
-        self._lock = RLock()  # while one is lent, the collector may find another's owner gone
+        self._lock = RLock()  # reentrant: while a buffer is lent, the collector may return another
 
     def lend(self, owner: object, shape: tuple[int, ...]) -> Tensor:
-        """A tensor of float32 with anything in it, until its owner is gone."""
+        """An uninitialised float32 tensor, until its owner is collected."""
         size = math.prod(shape)
         with self._lock:
             fitting = [buffer for buffer in self._free if len(buffer) >= size]
             chosen = min(fitting, key=len) if fitting else None
-            # what is too small for this will be for others: let it go
+            # what is too small for this will be too small for others: free it
             self._free = [buffer for buffer in self._free if buffer is not chosen and (fitting or len(buffer) > size)]
-        with torch.inference_mode(False):  # what is made in that mode could not be filled outside it
+        with torch.inference_mode(False):  # an inference tensor could not be filled outside that mode
             buffer = chosen if chosen is not None else torch.empty(size, device=self.device)
         weakref.finalize(owner, self._take_back, buffer)
         return buffer[:size].view(shape)
@@ -47,33 +40,36 @@ class Buffers:
 
 
 class Table:
-    """Rows to be compared with queries, again and again: the rows `numbers` (..., N) of some keys, or a slice of them.
+    """Rows that queries are compared with again and again: `numbers` (..., N) of some keys, or a slice of a block.
 
-    Each row is kept with its squared length and a 1 behind it, so that one product with (-2q, 1, |q|²) is the squared
-    distance. Where `missing` (..., N) there is no row.
+    Each row is kept as (row, |row|², 1), so that one product with (−2q, 1, |q|²) is the squared distance. There is no
+    row where `missing` (..., N).
     """
 
-    def __init__(self, buffers: Buffers, keys: "Keys", numbers: Tensor | slice, missing: Tensor | None = None) -> None:
+    def __init__(
+        self, buffers: Buffers, keys: Keys[Rows] | Rows, numbers: Tensor | slice, missing: Tensor | None = None
+    ) -> None:
         *batch, count = numbers.shape if isinstance(numbers, Tensor) else (len(range(*numbers.indices(len(keys)))),)
-        room = count + (-count % BLOCK if count > BLOCK else 0)
-        self.rows = buffers.lend(self, (*batch, room, keys.width + 2))
+        padding = -count % BLOCK if count > BLOCK else 0
+        self.rows = buffers.lend(self, (*batch, count + padding, keys.width + 2))
         self.count = count
         if isinstance(numbers, Tensor) and batch and self.rows.device.type == "cpu":
-            # one sentence at a time: what is read from memory stays small
-            for sentence, row in enumerate(self.rows):
+            for sentence, row in enumerate(self.rows):  # one at a time: what is gathered stays in the cache
                 row[:count, : keys.width] = keys[numbers[sentence]]
         else:
-            self.rows[..., :count, : keys.width] = keys[numbers]
-        norms = keys.lengths(numbers, self.rows[..., :count, : keys.width])
+            self.rows[..., :count, : keys.width] = keys[numbers]  # type: ignore[index]
+        norms = keys.squared(numbers, self.rows[..., :count, : keys.width])  # type: ignore[arg-type]
         self.rows[..., :count, keys.width] = norms if missing is None else norms.masked_fill(missing, FAR)
         self.rows[..., count:, : keys.width] = 0.0
         self.rows[..., count:, keys.width] = FAR
         self.rows[..., keys.width + 1] = 1.0
 
-    def least(self, queries: Tensor, count: int, within: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        """The squared distances and places of the rows nearest to queries (..., Q, d). Both (..., Q, up to count).
+    def nearest(
+        self, queries: Tensor, count: int, within: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Squared distances and places of the rows nearest to queries (..., Q, d). Both (..., Q, up to count).
 
-        within: (..., Q) each, from which place on and up to which one a query may find rows
+        within: (..., Q) each, the first place a query may find, and the one behind the last
         """
         distances = self.distances(queries)
         if within is not None:
@@ -83,60 +79,29 @@ class Table:
         return least(distances, min(count, self.count))
 
     def distances(self, queries: Tensor) -> Tensor:
-        """Squared distances of queries (..., Q, d) to all rows, filled up by FAR. (..., Q, N or more)."""
-        return (self.rows @ _beside(queries).mT).mT.contiguous()  # with few queries twice as fast as queries @ rows.mT
+        """Squared distances of queries (..., Q, d) to all rows, padded with FAR. (..., Q, N or more)."""
+        return (self.rows @ _extended(queries).mT).mT.contiguous()  # few queries: twice as fast as queries @ rows.mT
 
     def distances_about(self, queries: Tensor) -> Tensor:
-        """The same, where rows that are equal need not have equal distances to the bit: faster with narrow rows."""
-        return _beside(queries) @ self.rows.mT
+        """The same, except that equal rows need not have equal distances to the bit: faster with narrow rows."""
+        return _extended(queries) @ self.rows.mT
 
     def keep(self, sentences: Tensor) -> None:
-        """Only these sentences of a batch, in rising order, are still looked up."""
+        """Drop all sentences of a batch but these, which rise."""
         if self.rows.device.type != "cpu":
             self.rows = self.rows[sentences]
             return
-        for place, sentence in enumerate(sentences.tolist()):  # to the front, in the same memory
+        for place, sentence in enumerate(sentences.tolist()):  # move to the front, in the same memory
             if place != sentence:
                 self.rows[place] = self.rows[sentence]
         self.rows = self.rows[: len(sentences)]
 
 
-def compiles(device: torch.device) -> bool:
-    """Whether loops can be compiled for a device."""
-    return device.type == "cpu" and find_spec("numba") is not None
-
-
-def table(buffers: Buffers, keys: "Keys", numbers: Tensor, missing: Tensor) -> "Table | HalfTable":
-    """What finds the rows nearest to queries fastest among the rows `numbers` (B, N) of keys."""
-    if keys.halves:
-        from knnmt.search.halves import HalfTable
-
-        return HalfTable(buffers, keys, numbers, missing)
-    return Table(buffers, keys, numbers, missing)
-
-
-def nearest_of_all(buffers: Buffers, keys: "Keys", queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The squared distances and numbers of the keys nearest to queries (Q, d). Both (Q, up to count)."""
-    count = min(count, len(keys))
-    if keys.halves:
-        from knnmt.search import halves
-
-        all_rows, all_queries = (torch.tensor([len(each)]) for each in (keys, queries))
-        return halves.search(keys, torch.tensor([0]), all_rows, queries, all_queries, count)
-    stretch = min(max(COMPARED // len(queries), STRETCHES[0]), STRETCHES[1])
-    best = torch.empty((len(queries), 0), dtype=torch.int64, device=queries.device)
-    for start in range(0, len(keys), stretch):
-        squared, places = Table(buffers, keys, slice(start, start + stretch)).least(queries, count)
-        best = torch.cat((best, pack(squared, places + start)), dim=1)
-        best = best.topk(min(count, best.size(1)), dim=1, largest=False).values
-    return unpack(best)
-
-
 def least(distances: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` smallest of each row with their places, in order; equal ones by place. (..., N) to (..., count).
+    """The `count` smallest of each row with their places, in order; ties by place. (..., N) to (..., count).
 
-    In two passes: the smallest of each block of the row, then the rows' best blocks. The best `count` lie in the best
-    `count` blocks, also where there are ties, since places rise with blocks. Rounding below 0 counts as 0.
+    In two passes: the minimum of each block of a row, then the best blocks. The best `count` lie in the best `count`
+    blocks, with ties too, since places rise with blocks. What rounding puts below 0 counts as 0.
     """
     length = distances.size(-1)
     if length <= 2 * count * BLOCK or length % BLOCK:
@@ -147,19 +112,19 @@ def least(distances: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return unpack(_least(distances.gather(-1, places), places, count))
 
 
-def _beside(queries: Tensor) -> Tensor:
-    """Queries as they are multiplied with rows. (..., d) to (..., d + 2)."""
+def _extended(queries: Tensor) -> Tensor:
+    """Queries as they are multiplied with the rows of a table. (..., d) to (..., d + 2)."""
     one = torch.ones_like(queries[..., :1])
     return torch.cat((-2.0 * queries, one, queries.square().sum(-1, keepdim=True)), dim=-1)
 
 
 def _least(distances: Tensor, places: Tensor, count: int) -> Tensor:
-    """The packed smallest. What is not negative orders as its bits do."""
+    """The smallest, packed. Floats that are not negative order as their bits do."""
     return pack(distances.clamp_min(0.0), places).topk(count, dim=-1, largest=False).values
 
 
 def pack(distances: Tensor, numbers: Tensor) -> Tensor:
-    """One int64 of a float32 distance and a number below 2^31, which orders by the one and then the other."""
+    """One int64 of a float32 distance and a number below 2^31, ordered by distance, then number."""
     return (distances.contiguous().view(torch.int32).long() << 32) | numbers
 
 

@@ -1,8 +1,8 @@
-"""`Small` on a CPU, compiled with numba: a step reads bytes where torch would read floats, and tells only shares that
-count.
+"""`Softmax` on a CPU, compiled with numba: a step reads bytes where torch would read floats, and lists only tokens with
+a share.
 
-That is worth a compiled loop because a step has little to do: four bytes for one, the padding of a batch, and tokens
-that have no share are most of its time. Without numba, and on a GPU, `Small` does the same.
+That is worth a compiled loop because a step has little to do: four times the bytes, padding, and tokens without a share
+would be most of its time.
 """
 
 from typing import Any
@@ -12,60 +12,62 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knnmt.retrieval.combine import Neighbours
-from knnmt.retrieval.lookup import Small
-from knnmt.retrieval.select import Selection
-from knnmt.retrieval.tensors import Tensors
 from knnmt.search.loops import compiled, share_out
-from knnmt.systems.settings import RetrievalSettings
+from knnmt.search.metric import Metric, distance
+from knnmt.search.nearest import Buffers
+from knnmt.search.rows import Keys, ProjectedRows
+from knnmt.search.softmax import Softmax
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.int8]
 Ints = NDArray[np.integer[Any]]
 
-TOGETHER = 8  # numbers of a key that are read in one pass over the entries
+TOGETHER = 8  # numbers of a row that are read in one pass over the rows
 FADED = 100.0  # doublings: what weighs so much less than the nearest weighs nothing in float32
-WORTH = 1 << 15  # comparisons of an entry that are worth a thread
-LEAST = 1e-6  # of p_kNN: a token that has less has nothing
+WORTH = 1 << 15  # row comparisons that are worth a thread
+LEAST = 1e-6  # of p: a token with less has no share
 
 
-class CompiledSmall(Small):
-    """Everything that a sentence sees, by its narrow keys, looked up in a compiled loop."""
+class CompiledSoftmax(Softmax):
+    """All rows that a sentence sees, compared in a compiled loop."""
 
-    def __init__(self, tensors: Tensors, selection: Selection, settings: RetrievalSettings) -> None:
-        super().__init__(tensors, selection, settings)
-        (batch, longest), keys, step = self.entries.shape, self.keys, self.keys.step
-        rows = keys.rows.index_select(0, self.entries.flatten().clamp_min(0)).view(batch, longest, -1)
-        self.rows = torch.zeros((batch, keys.width + -keys.width % TOGETHER, longest), dtype=torch.int8)
-        self.rows[:, : keys.width] = rows.mT
-        self.lengths = rows.float().square_().sum(dim=2)
-        self.counts, self.every = (self.entries >= 0).sum(dim=1), (self.slots, self.distinct)
+    def __init__(
+        self, buffers: Buffers, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor, vocabulary: int
+    ) -> None:
+        super().__init__(buffers, keys, numbers, tokens, vocabulary)
+        (batch, longest), width = self.numbers.shape, keys.width
+        values = torch.empty((batch * longest, width), dtype=torch.int8)
+        keys.copy_values(self.numbers.flatten().clamp_min(0), values)
+        values = values.view(batch, longest, width)
+        self.rows = torch.zeros((batch, width + -width % TOGETHER, longest), dtype=torch.int8)
+        self.rows[:, :width] = values.mT
+        self.norms = values.float().square_().sum(dim=2)
+        self.counts, self.every = (self.numbers >= 0).sum(dim=1), (self.slots, self.distinct)
         self.here = torch.arange(batch)  # the sentence of each row that is still searched
-        # to T in steps of the rows, as it is used there; cosine is half of a squared distance
-        units = {"squared": step**2, "cosine": step**2 / 2, "euclidean": step}
-        self.temperature = settings.temperature_of(tensors.scale) / units[tensors.metric]
 
-    def neighbours(self, states: Tensor) -> Neighbours:
-        """Their distribution: of the tokens that have a share."""
-        queries = self.keys.narrow(states).div_(self.keys.step)
+    def shares(self, states: Tensor, temperature: float, metric: Metric) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens and log p of the softmax of −d/T, summed by token, where there is a share; and the smallest distance."""
+        block = self.keys.blocks[0]
+        queries = block.project(states).div_(block.step)
         if queries.size(2) < self.rows.size(1):
             queries = torch.nn.functional.pad(queries, (0, self.rows.size(1) - queries.size(2)))
         shape = (*queries.shape[:2], self.distinct.size(1))
         nearest, tokens, log_p = torch.empty(shape[:2]), torch.empty(shape, dtype=torch.int64), torch.empty(shape)
         used = torch.empty(shape[:2], dtype=torch.int64)
-        arrays = self.here, self.rows, self.lengths, self.counts, *self.every, nearest, used, tokens, log_p
+        # T in steps of the rows; cosine is half of a squared distance
+        units = {"squared": block.step**2, "cosine": block.step**2 / 2, "euclidean": block.step}
+        arrays = self.here, self.rows, self.norms, self.counts, *self.every, nearest, used, tokens, log_p
         share_out(
             look_up, self.counts[self.here].numpy() * shape[1], WORTH, queries.numpy(),
-            self.temperature, self.tensors.metric == "euclidean", *(array.numpy() for array in arrays),
+            temperature / units[metric], metric == "euclidean", *(array.numpy() for array in arrays),
         )  # fmt: skip
-        most = _fill_up(used.numpy(), tokens.numpy(), log_p.numpy())
-        nearest = self.tensors.distance(nearest.mul_(self.keys.step**2))
-        return Neighbours(tokens[:, :, :most], log_p[:, :, :most], nearest)
+        most = _pad(used.numpy(), tokens.numpy(), log_p.numpy())
+        return tokens[:, :, :most], log_p[:, :, :most], distance(nearest.mul_(block.step**2), metric)
 
-    def keep(self, rows: Tensor) -> None:
-        """Only these sentences are still searched."""
-        super().keep(rows)
-        self.here = self.here[rows]
+    def keep(self, sentences: Tensor) -> None:
+        """Drop all sentences but these."""
+        super().keep(sentences)
+        self.here = self.here[sentences]
 
 
 @compiled
@@ -77,7 +79,7 @@ def look_up(
     """Find the tokens that have a share in p_kNN, and the nearest entry, for the queries first to last of a batch.
 
     queries: (B, K, p), in steps of the rows; root: whether d is the square root of the squared distance; here: (B,),
-    the sentence of each; rows: (sentences, p, N), of which the first counts[s] are there; lengths: (sentences, N),
+    the sentence of each; rows: (sentences, p, N), of which the first counts[s] are there; norms: (sentences, N),
     squared; slots: (sentences, N), which of its sentence's tokens, distinct[s], each entry has. Fills nearest (B, K),
     squared, and the first used (B, K) of tokens and log_p (B, K, D).
     """
@@ -95,8 +97,8 @@ def look_up(
 
 
 @compiled
-def _fill_up(used: Ints, tokens: Ints, log_p: Floats) -> int:
-    """Fill up rows of which so much is used to the most of all, which is returned: what is there twice is the same."""
+def _pad(used: Ints, tokens: Ints, log_p: Floats) -> int:
+    """Pad rows to the longest, whose length is returned, by repeating their first item."""
     most = max(used.max(), 1)
     for row in range(used.shape[0]):
         for beam in range(used.shape[1]):

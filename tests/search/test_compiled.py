@@ -1,6 +1,5 @@
 """Compiled search among 16-bit rows: NumPy's sort by (distance, number), with ties; the same bits in any company."""
 
-import importlib.util
 from collections.abc import Iterator
 from unittest.mock import patch
 
@@ -11,10 +10,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from knnmt.retrieval.tensors import Keys
-from knnmt.search import halves
-from knnmt.search.halves import BLOCK, TOGETHER, HalfTable, search
-from knnmt.search.nearest import Buffers, Table, nearest_of_all
+from knnmt.search import Search, compiled
+from knnmt.search.compiled import BLOCK, TOGETHER, CompiledSearch, HalfTable, search
+from knnmt.search.nearest import Buffers, Table
+from knnmt.search.rows import Keys, Rows
 
 from ..retrieval.examples import with_threads
 
@@ -22,13 +21,13 @@ from ..retrieval.examples import with_threads
 @pytest.fixture(autouse=True, params=[1, 3])
 def threads(request: pytest.FixtureRequest) -> Iterator[None]:
     """One thread, and several that each have little to do."""
-    with with_threads(request.param), patch.object(halves, "WORTH", 1):
+    with with_threads(request.param), patch.object(compiled, "WORTH", 1):
         yield
 
 
-def keys_of(rows: Tensor) -> Keys:
-    """Rows (N, d) as keys."""
-    return Keys(rows.half(), rows.half().float().square().sum(dim=-1))
+def rows_of(rows: Tensor) -> Rows:
+    """States (N, d) as rows."""
+    return Rows(rows.half(), rows.half().float().square().sum(dim=-1))
 
 
 @given(
@@ -44,7 +43,7 @@ def test_groups_are_searched_as_numpy_sorts_them(groups: list[tuple[int, int]], 
     rng = np.random.default_rng(seed)
     rows, queries = (rng.integers(-2, 3, (int(each.sum()), d)) for each in (sizes, asking))
     stops = sizes.cumsum(0)
-    keys = keys_of(torch.from_numpy(rows))
+    keys = rows_of(torch.from_numpy(rows))
     squared, numbers = search(keys, stops - sizes, stops, torch.from_numpy(queries).float(), asking, count)
     assert squared.shape == numbers.shape == (len(queries), count)
     at = 0
@@ -64,7 +63,7 @@ def test_every_float16_counts_as_what_it_is() -> None:
     group = torch.tensor([0]), torch.tensor([len(every)])
     for query in (0.0, 6e-8, -0.7, 300.0, -65504.0):
         asked = torch.tensor([[query]])
-        squared, numbers = search(keys_of(every[:, None]), *group, asked, torch.tensor([1]), len(every))
+        squared, numbers = search(rows_of(every[:, None]), *group, asked, torch.tensor([1]), len(every))
         wanted = (every[numbers[0]].double() - query).square()
         # what is rounded is rounded beside the squared lengths
         most = 1e-6 * (every[numbers[0]].double().square() + query**2)
@@ -74,7 +73,7 @@ def test_every_float16_counts_as_what_it_is() -> None:
 
 def test_a_query_finds_the_same_bits_alone_and_among_others() -> None:
     rng = torch.Generator().manual_seed(3)
-    keys, queries = keys_of(torch.randn(70, 36, generator=rng)), torch.randn(13, 36, generator=rng)
+    keys, queries = rows_of(torch.randn(70, 36, generator=rng)), torch.randn(13, 36, generator=rng)
     group = torch.tensor([0]), torch.tensor([70])
     together = search(keys, *group, queries, torch.tensor([13]), 9)
     for number, query in enumerate(queries):
@@ -87,15 +86,18 @@ def test_a_query_finds_the_same_bits_alone_and_among_others() -> None:
 @settings(deadline=None)
 def test_a_table_finds_what_torch_finds(seed: int, queries: int, count: int, width: int) -> None:
     rng = torch.Generator().manual_seed(seed)
-    keys, buffers = keys_of(torch.randint(-2, 3, (50, width), generator=rng).float()), Buffers(torch.device("cpu"))
+    keys, buffers = rows_of(torch.randint(-2, 3, (50, width), generator=rng).float()), Buffers(torch.device("cpu"))
     numbers = torch.randint(0, 50, (3, count), generator=rng)
     missing = torch.rand(numbers.shape, generator=rng) < torch.tensor([[0.0], [0.3], [1.0]])
-    tables = [make(buffers, keys, numbers, missing) for make in (HalfTable, Table)]
+    tables = [
+        HalfTable(buffers, Keys([keys]), numbers.masked_fill(missing, -1)),
+        Table(buffers, keys, numbers, missing),
+    ]
     asked = torch.randint(-2, 3, (3, queries, width), generator=rng).float()
     for sentences in (torch.arange(3), torch.tensor([0, 2]), torch.tensor([1])):
         begin, end = torch.randint(0, count + 1, (2, *asked.shape[:2]), generator=rng).sort(dim=0).values
         for within in (None, (begin, end)):
-            (ours, places), (theirs, wanted) = (table.least(asked, 8, within) for table in tables)
+            (ours, places), (theirs, wanted) = (table.nearest(asked, 8, within) for table in tables)
             assert torch.equal(ours, theirs)
             assert torch.equal(places[ours < torch.inf], wanted[ours < torch.inf])
         for table in tables:
@@ -103,36 +105,66 @@ def test_a_table_finds_what_torch_finds(seed: int, queries: int, count: int, wid
         asked = asked[sentences]
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(1, 300), st.integers(1, 12), st.sampled_from([0.0, 0.3, 1.0]))
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=3),
+    st.integers(1, 12),
+    st.sampled_from([0.0, 0.3, 1.0]),
+    st.booleans(),
+    st.integers(0, 2**32 - 1),
+)
 @settings(deadline=None)
-def test_all_rows_are_searched_as_torch_does(seed: int, size: int, count: int, share: float) -> None:
-    rng = torch.Generator().manual_seed(seed)
-    keys = keys_of(torch.randint(-2, 3, (size, 4), generator=rng).float())
-    queries = torch.randint(-2, 3, (7, 4), generator=rng).float()
-    if share:
-        keys = keys.without(torch.rand(size, generator=rng) < share)
-    buffers, found = Buffers(torch.device("cpu")), []
-    for there in (importlib.util.find_spec("numba"), None):
-        with patch("knnmt.search.nearest.find_spec", return_value=there):
-            found.append(nearest_of_all(buffers, keys, queries, count))
-    (squared, numbers), (same, wanted) = found
-    assert torch.equal(squared, same)
-    assert torch.equal(numbers[squared < torch.inf], wanted[squared < torch.inf])
+def test_ranges_of_blocks_are_searched_as_numpy_sorts_them(
+    sizes: list[int], count: int, share: float, listed: bool, seed: int
+) -> None:
+    """By torch and by compiled loops, in rows that are numbered on from block to block, some of which are hidden."""
+    rng = np.random.default_rng(seed)
+    states = [rng.integers(-2, 3, (size, 4)) for size in sizes]
+    hidden = rng.random(sum(sizes)) < share
+    keys = Keys([rows_of(torch.from_numpy(block)) for block in states]).without(torch.from_numpy(hidden))
+    queries = rng.integers(-2, 3, (7, 4))
+    bounds = np.sort(rng.integers(0, np.array(sizes)[:, None, None] + 1, (len(sizes), 7, 2)), axis=2)
+    bounds[:, 3] = bounds[:, 4]  # two queries of one range
+    starts, stops = (torch.from_numpy(bounds[:, :, side].T.copy()) for side in (0, 1))
+    members = [rng.permutation(size) for size in sizes]
+    orders = members if listed else [np.arange(size) for size in sizes]
+    asked = torch.from_numpy(queries).float()
+    given_members = [torch.from_numpy(order).int() for order in members] if listed else None
+    for found_by in (Search(torch.device("cpu")), CompiledSearch(torch.device("cpu"))):
+        squared, numbers = found_by.nearest(keys, (starts, stops), asked, count, given_members)
+        chosen = None if listed else found_by.choose(keys, (starts, stops), asked, count)
+        for query in range(7):
+            places = [
+                (block, int(row)) for block, order in enumerate(orders)
+                for row in order[bounds[block, query, 0] : bounds[block, query, 1]]
+            ]  # fmt: skip
+            first = np.cumsum([0, *sizes])
+            visible = [(block, row) for block, row in places if not hidden[first[block] + row]]
+            wanted = sorted(
+                (np.square(states[block][row] - queries[query]).sum(), at, first[block] + row)
+                for at, (block, row) in enumerate(visible)
+            )[:count]
+            assert squared[query, : len(wanted)].tolist() == [each[0] for each in wanted]
+            assert numbers[query].tolist() == [each[2] for each in wanted] + [-1] * (count - len(wanted))
+            if chosen is not None and len(places) > count:
+                assert chosen[query].tolist() == numbers[query].tolist()
+            elif chosen is not None:  # all of them, hidden or not: nothing was compared
+                assert sorted(chosen[query, chosen[query] >= 0].tolist()) == [
+                    first[block] + row for block, row in places
+                ]
 
 
 def test_rows_are_nearest_to_themselves_and_no_distance_is_below_zero() -> None:
     rows = 30 * torch.randn(200, 96, generator=torch.Generator().manual_seed(4))
-    keys = keys_of(rows)
+    keys = rows_of(rows)
     group = torch.tensor([0]), torch.tensor([200])
-    squared, numbers = search(keys, *group, keys.rows.float(), torch.tensor([200]), 3)
+    squared, numbers = search(keys, *group, keys.values.float(), torch.tensor([200]), 3)
     assert torch.equal(numbers[:, 0], torch.arange(200))
     assert not torch.signbit(squared).any()
 
 
 def test_nobody_asks_and_nothing_is_asked() -> None:
-    keys = keys_of(torch.randn(6, 4))
-    numbers, none = torch.arange(6).view(2, 3), torch.zeros(2, 3, dtype=torch.bool)
-    table = HalfTable(Buffers(torch.device("cpu")), keys, numbers, none)
-    assert table.least(torch.empty(2, 0, 4), 2)[1].shape == (2, 0, 2)
+    keys = rows_of(torch.randn(6, 4))
+    table = HalfTable(Buffers(torch.device("cpu")), Keys([keys]), torch.arange(6).view(2, 3))
+    assert table.nearest(torch.empty(2, 0, 4), 2)[1].shape == (2, 0, 2)
     table.keep(torch.empty(0, dtype=torch.int64))
-    assert table.least(torch.empty(0, 5, 4), 2)[1].shape == (0, 5, 2)
+    assert table.nearest(torch.empty(0, 5, 4), 2)[1].shape == (0, 5, 2)

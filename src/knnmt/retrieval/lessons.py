@@ -1,9 +1,9 @@
-"""What was taught, looked up beside a system's own entries. It counts whatever the settings say: who corrects a
+"""What was taught, looked up beside a system's own entries. It counts whatever the settings say: whoever corrects a
 translation wants to see the correction, also with a small λ, a gate, or a system that sees little of the store.
 
-A lesson is heard in sentences most of whose words it has, where its state is much nearer than anything the system
-found; and the nearer it is in itself, the more it counts: p = λ_l·p_lessons + (1 − λ_l)·p, with p what model and store
-make of the step without lessons.
+A lesson is heard in sentences with most of its words, where its state is much nearer than anything that the system
+found; and the nearer it is, the more it counts: p = λ_l·p_lessons + (1 − λ_l)·p, with p what model and store make of
+the step without lessons.
 """
 
 from typing import NamedTuple
@@ -11,22 +11,22 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from knnmt.retrieval.combine import merge
-from knnmt.retrieval.lookup import Exact, Found
-from knnmt.retrieval.select import Source, near_tokens
-from knnmt.retrieval.tensors import Taught
-from knnmt.search.nearest import FAR, runs
-from knnmt.systems.settings import RetrievalSettings
+from knnmt.search.nearest import runs
+from knnmt.search.rows import FAR
+from knnmt.store.lessons import LessonPart
+from knnmt.systems.chosen import Nearest
+from knnmt.systems.fast import near_entries
+from knnmt.systems.system import Found, Source, merge
+from knnmt.systems.view import View
 
-# how lessons are searched: by source token, as Fast does, in all that was taught
-SEARCH = RetrievalSettings(system="fast", k=16, c=16)
+K, C = 16, 16  # lessons are searched as Fast does: so many entries, of so many tokens for each source token
 WEIGHT = 0.99  # λ_l of a lesson whose state is the same
 # fractions of the median distance between random keys
 REACH = 1 / 8  # the distance at which λ_l is 0
 TEMPERATURE = 1 / 80  # T among lessons: of two that are near, the nearer one speaks
-MUCH_NEARER = 0.5  # times the distance of the nearest entry of the part
-AGREED = 0.6  # of a sentence's source tokens, its end included, those of types that the lesson has too
 SAME = 1 / 400  # states that are no farther apart are the same but for rounding
+MUCH_NEARER = 0.5  # times the distance of the nearest entry of the store
+AGREED = 0.6  # of a sentence's source tokens, its end included: the share whose types the lesson has too
 
 
 class Heard(NamedTuple):
@@ -45,18 +45,32 @@ class Heard(NamedTuple):
         return merge(self.found.tokens, self.found.scores(self.temperature))
 
 
+class LessonView(NamedTuple):
+    """Lessons on a device: their arrays, which have the form of a part's; and the store's number of each entry (T,)."""
+
+    view: View
+    lessons: LessonPart
+    entries: Tensor
+
+    @classmethod
+    def of(cls, lessons: LessonPart, beside: View) -> "LessonView":
+        """Lessons on the device of a view."""
+        view = beside.of([lessons])
+        return cls(view, lessons, torch.from_numpy(lessons.entries).to(view.device))
+
+
 class LessonLookup:
     """The lessons that a batch of sentences may hear."""
 
-    def __init__(self, taught: Taught, source: Source) -> None:
-        self.entries, self.scale = taught.entries, taught.scale
-        selection = near_tokens(taught, source, SEARCH)
-        lesson = taught["entry_lessons"][selection.entries.clamp_min(0)]
+    def __init__(self, taught: LessonView, source: Source) -> None:
+        self.entries, self.scale = taught.entries, taught.view.scale
+        entries = near_entries(taught.view, source, C)
+        lesson = taught.view.blocks("entry_lessons")[0][entries.clamp_min(0)]
         other = _agreement(taught, source).gather(1, lesson) < AGREED
-        self.lookup = Exact(taught, selection._replace(entries=selection.entries.masked_fill(other, -1)), SEARCH)
+        self.lookup = Nearest(taught.view, entries.masked_fill(other, -1), K, TEMPERATURE * self.scale)
 
     def hear(self, states: Tensor, nearest: Tensor) -> Heard:
-        """What states (B, K, d) hear beside the nearest that was found in the part, (B, K)."""
+        """What states (B, K, d) hear beside the nearest that was found in the store, (B, K)."""
         found = self.lookup.find(states)
         near = MUCH_NEARER * nearest + SAME * self.scale
         heard = (found.distances <= near[:, :, None]) & (found.entries >= 0)
@@ -67,14 +81,14 @@ class LessonLookup:
         found = found._replace(entries=entries, distances=distances, nearest=closest)
         return Heard(found, weight, TEMPERATURE * self.scale)
 
-    def keep(self, rows: Tensor) -> None:
-        """Only these sentences are still searched."""
-        self.lookup.keep(rows)
+    def keep(self, sentences: Tensor) -> None:
+        """Drop all sentences but these."""
+        self.lookup.keep(sentences)
 
 
-def _agreement(taught: Taught, source: Source) -> Tensor:
+def _agreement(taught: LessonView, source: Source) -> Tensor:
     """The share of each sentence's tokens that are of types which a lesson has. (B, lessons)."""
-    offsets, lessons = taught["kind_offsets"], taught["kind_lessons"]
+    offsets, lessons = (taught.view.blocks(name)[0] for name in ("kind_offsets", "kind_lessons"))
     sentence, position = source.mask.nonzero(as_tuple=True)
     types = source.ids[sentence, position]
     sizes = offsets[types + 1] - offsets[types]

@@ -1,0 +1,154 @@
+"""The one search that every system uses: the nearest rows of ranges, and tables of chosen rows.
+
+Two backends do it: torch (here), and loops compiled with numba on a CPU (`compiled`). `knnmt.search.backend` chooses,
+once, where a store's arrays are put on a device; nothing else asks what device it is on.
+"""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from knnmt.search.nearest import Buffers, Table, least, pack, runs, unpack
+from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
+from knnmt.search.softmax import Softmax
+
+GATHERED = 1 << 18  # rows copied at a time to be compared
+COMPARED = 1 << 26  # pairs of queries and rows compared at a time when all rows are scanned
+STRETCHES = 1 << 14, 1 << 20  # rows scanned at a time, at least and at most
+Ranges = tuple[Tensor, Tensor]
+"""The first row that each query may find in each block, and the one behind the last. Both (Q, blocks)."""
+
+
+class Chosen(Protocol):
+    """Rows chosen for a batch of sentences, to be compared with queries at every step."""
+
+    count: int
+
+    def nearest(self, queries: Tensor, count: int, within: Ranges | None = None) -> tuple[Tensor, Tensor]:
+        """Squared distances and places of the rows nearest to queries (B, K, d). Both (B, K, up to count)."""
+        ...
+
+    def keep(self, sentences: Tensor) -> None:
+        """Drop all sentences but these."""
+        ...
+
+
+class Search:
+    """Search by torch."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.buffers = device, Buffers(device)
+
+    def nearest(
+        self, keys: Keys[Rows], ranges: Ranges, queries: Tensor, count: int, members: list[Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Squared distances and numbers of the `count` rows nearest to queries (Q, d) in their ranges.
+
+        Both (Q, count), nearest first, ties by number; padded with FAR and -1. members: of each block, rows in another
+        order: ranges are then ranges of these, and a row is found as often as it is there.
+        """
+        found = []
+        for block, (rows, first) in enumerate(zip(keys.blocks, keys.starts, strict=False)):
+            of = None if members is None else members[block]
+            squared, numbers = self._nearest(rows, ranges[0][:, block], ranges[1][:, block], queries, count, of)
+            if of is not None:
+                numbers = of[numbers].long()
+            found.append((squared, numbers + first))
+        squared, numbers = found[0]
+        if len(found) > 1:
+            squared, places = least(torch.cat([each for each, _ in found], dim=1), count)
+            numbers = torch.cat([each for _, each in found], dim=1).gather(1, places)
+        return squared, numbers.masked_fill(squared == FAR, -1)
+
+    def choose(self, keys: Keys[Rows], ranges: Ranges, queries: Tensor, count: int) -> Tensor:
+        """The numbers of the `count` rows nearest to queries (Q, d) in their ranges, -1 where there are fewer.
+
+        (Q, count), in no certain order: a query whose ranges have no more rows than that needs no search.
+        """
+        starts, stops = ranges
+        sizes = (stops - starts).clamp_min(0)
+        total = sizes.sum(dim=1)
+        found = torch.full((len(queries), count), -1, device=queries.device)
+        few = (total <= count).nonzero().flatten()
+        begin = starts + torch.tensor(keys.starts[:-1], device=starts.device)
+        numbers = runs(begin[few].flatten(), sizes[few].flatten())
+        found[few.repeat_interleave(total[few]), runs(torch.zeros_like(few), total[few])] = numbers
+        many = (total > count).nonzero().flatten()
+        if len(many):
+            found[many] = self.nearest(keys, (starts[many], stops[many]), queries[many], count)[1]
+        return found
+
+    def table(self, keys: Keys[Rows], numbers: Tensor) -> Chosen:
+        """The rows `numbers` (B, N) of keys, none where -1."""
+        return Table(self.buffers, keys, numbers.clamp_min(0), numbers < 0)
+
+    def softmax(self, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor, vocabulary: int) -> Softmax:
+        """The rows `numbers` (B, N) of keys, none where -1, each with its token (B, N): all of them get a share."""
+        return Softmax(self.buffers, keys, numbers, tokens, vocabulary)
+
+    def tally(
+        self, scores: Tensor, owner: Tensor, starts: Tensor, sizes: Tensor, places: Tensor, values: Tensor
+    ) -> None:
+        """Add values[start : start + size] at places[start : start + size] of row owner of scores (B, N) int32.
+
+        owner, starts, sizes: (n,); places, values: (m,)
+        """
+        if self.device.type == "cpu":  # slices: an index of all numbers would cost more than the sums
+            for row, start, length in torch.stack((owner, starts, sizes), dim=1).tolist():
+                some = slice(start, start + length)
+                scores[row].index_add_(0, places[some], values[some].int())
+            return
+        rows, at = owner.repeat_interleave(sizes), runs(starts, sizes)
+        scores.index_put_((rows, places[at].long()), values[at].int(), accumulate=True)
+
+    def _nearest(
+        self, rows: Rows, starts: Tensor, stops: Tensor, queries: Tensor, count: int, members: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The same in one block; numbers in the block, or places among its members, and anything where FAR."""
+        asking = (stops > starts).nonzero().flatten()
+        squared = torch.full((len(queries), count), FAR, device=queries.device)
+        numbers = torch.zeros((len(queries), count), dtype=torch.int64, device=queries.device)
+        order, ends = grouped(starts[asking], stops[asking])
+        asking = asking[order]
+        if members is None and (self.device.type == "cpu" or len(ends) == 1):  # read each range once for all
+            for some in asking.tensor_split(ends[:-1]) if len(asking) else ():
+                start, stop = int(starts[some[0]]), int(stops[some[0]])
+                near = self._scan(rows, start, stop, queries[some], count)
+                squared[some, : near[0].size(1)], numbers[some, : near[1].size(1)] = near
+            return squared, numbers
+        sizes = stops - starts
+        asking = asking[sizes[asking].argsort(descending=True, stable=True)]
+        lengths, at = sizes[asking].tolist(), 0
+        while at < len(lengths):
+            some = asking[at : at + max(1, GATHERED // lengths[at])]
+            places = torch.arange(lengths[at], device=starts.device)
+            missing = places >= sizes[some, None]
+            place = (starts[some, None] + places).masked_fill_(missing, 0)
+            of = place if members is None else members[place].long()
+            near = Table(self.buffers, rows, of, missing).nearest(queries[some, None], count)
+            width = near[0].size(2)
+            squared[some, :width], numbers[some, :width] = near[0][:, 0], starts[some, None] + near[1][:, 0]
+            at += len(some)
+        return squared, numbers
+
+    def _scan(self, rows: Rows, start: int, stop: int, queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """The rows start to stop nearest to queries (Q, d), some rows at a time. Both (Q, up to count)."""
+        stretch = min(max(COMPARED // len(queries), STRETCHES[0]), STRETCHES[1])
+        best = torch.empty((len(queries), 0), dtype=torch.int64, device=queries.device)
+        for first in range(start, stop, stretch):
+            squared, places = Table(self.buffers, rows, slice(first, min(first + stretch, stop))).nearest(
+                queries, count
+            )
+            best = torch.cat((best, pack(squared, places + first)), dim=1)
+            best = best.topk(min(count, best.size(1)), dim=1, largest=False).values
+        return unpack(best)
+
+
+def grouped(starts: Tensor, stops: Tensor) -> tuple[Tensor, list[int]]:
+    """An order of queries in which those of the same range stand together, and where each range's queries end."""
+    order = starts.argsort(stable=True)
+    order = order[stops[order].argsort(stable=True)]
+    same = torch.stack((starts[order], stops[order]), dim=1)
+    new = (same[1:] != same[:-1]).any(dim=1).nonzero().flatten() + 1
+    return order, [*new.tolist(), len(order)]

@@ -1,0 +1,84 @@
+"""The softmax over all rows that a sentence sees, by their projected states, summed by token.
+
+To search for the nearest would cost more than to sum up all of them; rows that are far away weigh nothing.
+"""
+
+import torch
+from torch import Tensor
+
+from knnmt.search.metric import Metric, distance
+from knnmt.search.nearest import Buffers, Table
+from knnmt.search.rows import Keys, ProjectedRows
+
+FADED = 80.0  # times T: what is so much farther than the nearest weighs nothing in float32
+
+
+class Softmax:
+    """Rows `numbers` (B, N) of keys, none where -1, each with its token (B, N).
+
+    They are sorted by token, so that a step sums up what each token gets (B, K, D) in one pass.
+    """
+
+    def __init__(
+        self, buffers: Buffers, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor, vocabulary: int
+    ) -> None:
+        self.buffers, self.keys = buffers, keys
+        missing = numbers < 0
+        tokens, order = tokens.masked_fill(missing, torch.iinfo(torch.int64).max).sort(dim=1, stable=True)
+        self.numbers, missing = numbers.gather(1, order), missing.gather(1, order)
+        new = torch.ones_like(missing)
+        new[:, 1:] = tokens[:, 1:] != tokens[:, :-1]
+        new &= ~missing
+        self.slots = (new.cumsum(dim=1) - 1).clamp_min_(0)  # which of its sentence's tokens each row has
+        self.tokens = tokens.masked_fill_(missing, 0)
+        self.distinct = _distinct(self.tokens, self.slots, new, vocabulary)
+        self.empty = bool(missing.all(dim=1).any())
+        self._table: Table | None = None
+        self._columns: Tensor | None = None
+
+    def distances(self, states: Tensor, metric: Metric) -> Tensor:
+        """Of states (B, K, d) to all rows, in their order. (B, K, N)."""
+        if self._table is None:
+            self._table = Table(self.buffers, self.keys, self.numbers.clamp_min(0), self.numbers < 0)
+        squared = self._table.distances_about(self.keys.blocks[0].project(states))[:, :, : self._table.count]
+        return distance(squared.clamp_min_(0.0), metric)
+
+    def shares(self, states: Tensor, temperature: float, metric: Metric) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens and log p of the softmax of −d/T, summed by token, (B, K, D) each; and the smallest distance."""
+        distances = self.distances(states, metric)
+        nearest = distances.amin(dim=2)
+        # sums of denormal numbers would take several times as long
+        faded = torch.minimum(distances, nearest[:, :, None] + FADED * temperature)
+        p = faded.mul_(-1.0 / temperature).softmax(dim=2)
+        if self.empty:  # nothing has no softmax
+            p = p.nan_to_num_()
+        if self._columns is None or self._columns.shape[:2] != p.shape[:2]:
+            self._columns = self.distinct[:, None].repeat(1, p.size(1), 1)  # a copy is read faster than a view
+        total = p.new_zeros(self._columns.shape).scatter_add_(2, self.slots[:, None].expand(p.shape), p)
+        return self._columns, total.log_(), nearest
+
+    def keep(self, sentences: Tensor) -> None:
+        """Drop all sentences but these."""
+        if self._table is not None:
+            self._table.keep(sentences)
+        self.numbers, self.tokens = self.numbers[sentences], self.tokens[sentences]
+        self.slots, self.distinct, self._columns = self.slots[sentences], self.distinct[sentences], None
+
+
+def _distinct(tokens: Tensor, slots: Tensor, new: Tensor, vocabulary: int) -> Tensor:
+    """The distinct tokens of each row, ascending, padded with tokens that it does not have. (B, N) to (B, D).
+
+    So no token stands in a row twice, and what is written for one is not overwritten for another.
+    """
+    counts = new.sum(dim=1)
+    absent = torch.ones((len(tokens), vocabulary), dtype=torch.bool, device=tokens.device)
+    row, place = new.nonzero(as_tuple=True)
+    absent[row, tokens[row, place]] = False
+    longest = max(1, int(counts.max()))
+    slot = absent.cumsum(dim=1) + counts[:, None] - 1
+    absent &= slot < longest
+    distinct = torch.empty((len(tokens), longest), dtype=torch.int64, device=tokens.device)
+    distinct[row, slots[row, place]] = tokens[row, place]
+    row, padding = absent.nonzero(as_tuple=True)
+    distinct[row, slot[row, padding]] = padding
+    return distinct

@@ -1,0 +1,60 @@
+"""What a sentence may see, as rows of numbers; and the k nearest of chosen entries, which several systems look up."""
+
+import torch
+from torch import Tensor
+
+from knnmt.search.nearest import runs
+from knnmt.search.rows import FAR
+from knnmt.systems.system import Found, Neighbours, distribution
+from knnmt.systems.view import View
+
+
+def as_rows(group: Tensor, numbers: Tensor, groups: int, below: int) -> Tensor:
+    """The distinct numbers of each group as rows, ascending, padded with -1. (groups, N), N > 0.
+
+    group, numbers: (n,); below: what all numbers are less than
+    """
+    below = max(below, 1)
+    distinct = (group * below + numbers).unique()
+    group, numbers = distinct // below, distinct % below
+    counts = group.bincount(minlength=groups)
+    place = runs(torch.zeros_like(counts), counts)
+    rows = torch.full((groups, max(1, int(counts.max()))), -1, device=numbers.device)
+    rows[group, place] = numbers
+    return rows
+
+
+def linked(view: View, owner: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """The visible entries that stored tokens (n,) link to, each with its token's owner; as often as they are linked."""
+    begin, size = view.runs("link_offsets", tokens)
+    return view.visible(owner.repeat_interleave(size), view["link_entries"][runs(begin, size)])
+
+
+class Nearest:
+    """The k nearest of the entries (B, N) that each sentence sees, -1 for none."""
+
+    def __init__(self, view: View, entries: Tensor, k: int | None, temperature: float) -> None:
+        self.view, self.entries, self.k, self.temperature = view, entries, k, temperature
+        self.table = view.search.table(view.keys("target"), entries)
+        self.tokens = view["target_ids"][entries.clamp_min(0)].long()
+
+    def find(self, states: Tensor) -> Found:
+        """The nearest of the sentence's own entries."""
+        return self.nearest(states, self.k or self.table.count)
+
+    def nearest(self, states: Tensor, count: int, within: tuple[Tensor, Tensor] | None = None) -> Found:
+        """The nearest of the places that each state may find (B, K): the first, and that behind the last."""
+        squared, places = self.table.nearest(states, count, within)
+        entries, tokens = (each[:, None].expand(-1, places.size(1), -1) for each in (self.entries, self.tokens))
+        distances = self.view.distance(squared)
+        entries = entries.gather(2, places).masked_fill_(distances == FAR, -1)
+        return Found(entries, tokens.gather(2, places), distances, distances[:, :, 0], distances.new_zeros(()))
+
+    def neighbours(self, states: Tensor) -> Neighbours:
+        """Their distribution."""
+        return distribution(self.find(states), self.temperature)
+
+    def keep(self, sentences: Tensor) -> None:
+        """Drop all sentences but these."""
+        self.entries, self.tokens = self.entries[sentences], self.tokens[sentences]
+        self.table.keep(sentences)

@@ -1,0 +1,306 @@
+"""Faster kNN-MT (Wang et al. 2021) and its two ablations: the stored tokens of a type are clustered.
+
+A source token selects the nearest cluster of its type. At each step the cluster whose target mean is nearest to the
+state is looked up: Faster takes the cluster's entries in their cached ranking, with d = d(cluster, h) + d(cluster,
+entry). `faster-exact` compares the entries of that cluster themselves, `fast-clustered` those of all selected clusters.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from knnmt.search.nearest import least, runs
+from knnmt.search.rows import FAR, Keys, Rows
+from knnmt.store.store import Store
+from knnmt.systems.chosen import Nearest, as_rows, linked
+from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.system import Defaults, Found, Lookup, Neighbours, Source, System, distribution, merge
+from knnmt.systems.view import View
+
+COARSE_PROBE = 8  # coarse clusters whose clusters are compared, in types with two levels
+CLUSTERS = ("cluster_offsets", "cluster_source", "coarse_offsets", "coarse_ranges", "coarse_source")
+MEMBERS = ("cluster_starts", "link_offsets", "link_entries")
+KEYS = ("target_ids", "target_keys", "target_norms")
+RANKINGS = ("ranking_offsets", "ranking_entries", "ranking_tokens", "ranking_distances")
+Lists = Literal["link", "ranking"]
+"""What a cluster's entries are: those that its tokens link to, or those that it ranks."""
+
+
+# ------------------------------------------------------------------------------------------------------- selection
+
+
+def near_clusters(view: View, source: Source, lists: Lists) -> Tensor:
+    """The clusters nearest to the tokens of each sentence, of those with visible entries, -1 for none. (B, C)."""
+    sentence, types, states = source.tokens(view)
+    means = view.derived(f"{lists} means", lambda: _means(view, lists))
+    starts, stops = view.ranges("coarse_offsets", types)
+    deep = (stops > starts).any(dim=1)  # types with so many clusters that these are clustered again
+    clusters = torch.empty_like(types)
+    ranges = view.ranges("cluster_offsets", types[~deep])
+    clusters[~deep] = view.search.nearest(means, ranges, states[~deep], 1)[1][:, 0]
+    if bool(deep.any()):
+        clusters[deep] = _nearest_of_two_levels(view, means, types[deep], states[deep])
+    there = clusters >= 0
+    return as_rows(sentence[there], clusters[there], len(source.ids), len(means))
+
+
+def _means(view: View, lists: Lists) -> Keys[Rows]:
+    """The source means of clusters; one whose entries are all hidden is not found."""
+    means = view.means("cluster_source")
+    if view.hidden is None:
+        return means
+    clusters = torch.arange(len(means), device=view.device)
+    if lists == "ranking":
+        begin, size = view.runs("ranking_offsets", clusters)
+        entries = view["ranking_entries"][runs(begin, size)]
+        owner = clusters.repeat_interleave(size)
+    else:
+        owner, tokens = members_of(view).tokens(clusters)
+        begin, size = view.runs("link_offsets", tokens)
+        entries, owner = view["link_entries"][runs(begin, size)], owner.repeat_interleave(size)
+    empty = torch.ones(len(means), dtype=torch.bool, device=view.device)
+    empty[owner[~view.hidden[entries]]] = False
+    return means.without(empty)
+
+
+def _nearest_of_two_levels(view: View, means: Keys[Rows], types: Tensor, states: Tensor) -> Tensor:
+    """The nearest cluster in the nearest coarse clusters, or of all in parts without these. (Q,), (Q, d) to (Q,)."""
+    flat, levels = view.ranges("cluster_offsets", types), view.ranges("coarse_offsets", types)
+    deep = levels[1] > levels[0]
+    squared, numbers = view.search.nearest(
+        means, (flat[0].masked_fill(deep, 0), flat[1].masked_fill(deep, 0)), states, 1
+    )
+    coarse = view.search.choose(view.means("coarse_source"), levels, states, COARSE_PROBE)
+    query, place = (coarse >= 0).nonzero(as_tuple=True)
+    spans = view["coarse_ranges"][coarse[query, place]]
+    ranges = within_blocks(spans[:, 0], spans[:, 1], view.starts("clusters"))
+    near, found = torch.full_like(coarse, FAR, dtype=torch.float32), torch.full_like(coarse, -1)
+    inside = view.search.nearest(means, ranges, states[query], 1)
+    near[query, place], found[query, place] = inside[0][:, 0], inside[1][:, 0]
+    near, found = torch.cat((squared, near), dim=1), torch.cat((numbers, found), dim=1)
+    order = found.argsort(dim=1)  # ties go to the lowest number
+    _, first = least(near.gather(1, order), 1)
+    return found.gather(1, order).gather(1, first)[:, 0]
+
+
+def within_blocks(begin: Tensor, end: Tensor, starts: list[int]) -> tuple[Tensor, Tensor]:
+    """Ranges of numbers (n,), each inside one block, as ranges in every block, empty but in one. Both (n, blocks)."""
+    first, last = (torch.tensor(bounds, device=begin.device) for bounds in (starts[:-1], starts[1:]))
+    there = (begin[:, None] >= first) & (begin[:, None] < last)
+    return torch.where(there, begin[:, None] - first, 0), torch.where(there, end[:, None] - first, 0)
+
+
+class Members:
+    """The stored tokens of clusters."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        # tokens stand in the order of the corpus, or, in stores of the first format, in that of their clusters
+        self.listed = "cluster_members" in view
+
+    def tokens(self, clusters: Tensor) -> tuple[Tensor, Tensor]:
+        """All tokens of clusters (n,), each with the place of its cluster among these."""
+        begin, size = self.view.runs("cluster_starts", clusters)
+        owner = torch.arange(len(clusters), device=clusters.device).repeat_interleave(size)
+        places = runs(begin, size)
+        return owner, self.view["cluster_members"][places] if self.listed else places
+
+    def nearest(self, clusters: Tensor, query: Tensor, states: Tensor, count: int) -> Tensor:
+        """The `count` tokens nearest to each state (Q, d) in its clusters (n,), those of query (n,), which rises.
+
+        -1 where there are fewer. (Q, count).
+        """
+        begin, size = self.view.runs("cluster_starts", clusters)
+        ranges = within_blocks(begin, begin + size, self.view.starts("tokens"))
+        members = self.view.blocks("cluster_members") if self.listed else None
+        keys = self.view.keys("source")
+        squared, tokens = self.view.search.nearest(keys, ranges, states[query], count, members)
+        counts = query.bincount(minlength=len(states))
+        slot = runs(torch.zeros_like(counts), counts)
+        most = int(counts.max())
+        near = torch.full((len(states), most, count), FAR, device=states.device)
+        found = torch.full((len(states), most, count), -1, device=states.device)
+        near[query, slot], found[query, slot] = squared, tokens
+        best, places = least(near.flatten(1), count)
+        return found.flatten(1).gather(1, places).masked_fill_(best == FAR, -1)
+
+
+def members_of(view: View) -> Members:
+    """The members of a view's clusters."""
+    return view.kept("members of clusters", lambda: Members(view))
+
+
+def _entries_by_cluster(view: View, clusters: Tensor) -> tuple[Tensor, Tensor]:
+    """The visible entries of clusters (B, C), as often as they are linked, and the place (of B·C) of each's cluster."""
+    place = (clusters >= 0).flatten().nonzero().flatten()
+    owner, tokens = members_of(view).tokens(clusters.flatten()[place])
+    return linked(view, place[owner], tokens)
+
+
+# ---------------------------------------------------------------------------------------------------------- lookup
+
+
+class Ranked:
+    """The nearest cluster's entries by their cached ranking.
+
+    d(cluster, h) is the same for all entries of the cluster and cancels in the softmax: p_kNN of a cluster is a row
+    that is made once a batch. With `probe` > 1 the entries of several clusters are ranked together by the sum.
+    """
+
+    def __init__(self, view: View, clusters: Tensor, k: int | None, probe: int, temperature: float) -> None:
+        self.view, self.k, self.probe, self.temperature = view, k, probe, temperature
+        distinct, self.rows = clusters.unique(return_inverse=True)  # the row of each sentence's clusters
+        self.entries, self.tokens, self.distances = _rankings(view, distinct, k)
+        self.merged = merge(self.tokens, -self.distances / temperature)
+        empty = (self.distances == FAR).all(dim=1)[self.rows]
+        self.table = view.search.table(view.means("cluster_target"), clusters.masked_fill(empty, -1))
+
+    def find(self, states: Tensor) -> Found:
+        """The first k of the nearest cluster, or of several together."""
+        squared, rows = self._clusters(states)
+        nearest = self.view.distance(squared)
+        distances = nearest[..., None] + self.distances[rows]
+        lists = self.entries[rows], self.tokens[rows], distances
+        return Found(*_first_of_each(*lists, self.k), nearest[:, :, 0], distances.new_zeros(()))
+
+    def neighbours(self, states: Tensor) -> Neighbours:
+        """The distribution of the nearest cluster, or of several together."""
+        if self.probe > 1:
+            return distribution(self.find(states), self.temperature)
+        squared, rows = self._clusters(states)
+        rows = rows[:, :, 0]
+        return Neighbours(self.merged[0][rows], self.merged[1][rows], self.view.distance(squared[:, :, 0]))
+
+    def _clusters(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """The squared distances and the rows of the nearest clusters, (B, K, probe) each."""
+        squared, places = self.table.nearest(states, self.probe)
+        return squared, self.rows[:, None].expand(-1, places.size(1), -1).gather(2, places)
+
+    def keep(self, sentences: Tensor) -> None:
+        """Drop all sentences but these."""
+        self.rows = self.rows[sentences]
+        self.table.keep(sentences)
+
+
+class NearestCluster(Nearest):
+    """The k entries of the nearest cluster that are nearest to the state itself."""
+
+    def __init__(self, view: View, clusters: Tensor, k: int | None, temperature: float) -> None:
+        place, entries = _entries_by_cluster(view, clusters)
+        batch, width = clusters.shape
+        total = view.count("entries")
+        rows = as_rows(place // width, place % width * total + entries, batch, width * total)
+        slots = torch.where(rows < 0, width, rows // total)  # those of no cluster go behind the last
+        super().__init__(view, torch.where(rows < 0, -1, rows % total), k, temperature)
+        sizes = slots.new_zeros((batch, width + 1)).scatter_add_(1, slots, torch.ones_like(slots))[:, :-1]
+        self.largest = int(sizes.max()) if sizes.numel() else 1
+        self.bounds = torch.nn.functional.pad(sizes.cumsum(dim=1), (1, 0))  # a cluster's entries stand together
+        self.means = view.search.table(view.means("cluster_target"), clusters.masked_fill(sizes == 0, -1))
+
+    def find(self, states: Tensor) -> Found:
+        """The nearest of the nearest cluster's entries."""
+        slot = self.means.nearest(states, 1)[1][:, :, 0]
+        within = self.bounds.gather(1, slot), self.bounds.gather(1, slot + 1)
+        return self.nearest(states, self.k or self.largest, within)
+
+    def keep(self, sentences: Tensor) -> None:
+        """Drop all sentences but these."""
+        super().keep(sentences)
+        self.bounds = self.bounds[sentences]
+        self.means.keep(sentences)
+
+
+def _rankings(view: View, clusters: Tensor, k: int | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Entries, tokens and distances of the first k of each cluster's ranking; all (clusters, k), padded with FAR."""
+    begin, size = view.runs("ranking_offsets", clusters.clamp_min(0))
+    size = torch.where(clusters >= 0, size, 0)
+    longest = max(1, int(size.max()))
+    width = longest if k is None or view.hidden is not None else min(k, longest)
+    places = torch.arange(width, device=clusters.device)
+    missing = places >= size[:, None]
+    at = (begin[:, None] + places).masked_fill_(missing, 0)
+    entries, tokens = view["ranking_entries"][at], view["ranking_tokens"][at].long()
+    distances = view.distance(view["ranking_distances"][at])
+    if view.hidden is not None:
+        missing |= view.hidden[entries]
+    distances = distances.masked_fill(missing, FAR)
+    if view.hidden is not None:  # those behind a hidden one move up
+        distances, order = least(distances, min(k or width, width))
+        entries, tokens = entries.gather(1, order), tokens.gather(1, order)
+    return torch.where(distances < FAR, entries, -1), tokens, distances
+
+
+def _first_of_each(entries: Tensor, tokens: Tensor, distances: Tensor, k: int | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The k nearest entries of several lists; an entry in two lists counts once, by its smaller distance.
+
+    All (B, K, lists, length), to (B, K, k). A single list is in order already, and no longer than k.
+    """
+    length = entries.size(3)
+    entries, tokens, distances = (each.flatten(2) for each in (entries, tokens, distances))
+    if entries.size(2) > length:
+        for key in (distances, entries):  # by entry, then distance
+            order = key.argsort(dim=-1, stable=True)
+            entries, tokens, distances = (each.gather(2, order) for each in (entries, tokens, distances))
+        repeated = torch.zeros_like(entries, dtype=torch.bool)
+        repeated[..., 1:] = entries[..., 1:] == entries[..., :-1]
+        distances, order = least(distances.masked_fill(repeated, FAR), min(k or entries.size(2), entries.size(2)))
+        entries, tokens = entries.gather(2, order), tokens.gather(2, order)
+    return torch.where(distances < FAR, entries, -1), tokens, distances
+
+
+# --------------------------------------------------------------------------------------------------------- systems
+
+
+def select_ranked(view: View, source: Source, settings: RetrievalSettings) -> Lookup:
+    """Faster."""
+    assert settings.temperature is not None
+    clusters = near_clusters(view, source, "ranking")
+    return Ranked(view, clusters, settings.k, settings.probe, settings.temperature)
+
+
+def select_exact(view: View, source: Source, settings: RetrievalSettings) -> Lookup:
+    """Faster without cached distances."""
+    assert settings.temperature is not None
+    return NearestCluster(view, near_clusters(view, source, "link"), settings.k, settings.temperature)
+
+
+def select_members(view: View, source: Source, settings: RetrievalSettings) -> Lookup:
+    """Fast with clusters instead of the nearest tokens."""
+    assert settings.temperature is not None
+    clusters = near_clusters(view, source, "link")
+    place, entries = _entries_by_cluster(view, clusters)
+    rows = as_rows(place // clusters.size(1), entries, len(clusters), view.count("entries"))
+    return Nearest(view, rows, settings.k, settings.temperature)
+
+
+def _ranked(store: Store) -> int | None:
+    """The entries that a store ranks in a cluster."""
+    most: int | None = store.manifest.settings["k_max"]
+    return most
+
+
+# a cluster's entries deserve less trust than the nearest of all
+FASTER = System(
+    name="faster",
+    summary="takes the nearest cluster's entries in their cached ranking",
+    arrays=(*CLUSTERS, "cluster_target", *RANKINGS),
+    select=select_ranked,
+    defaults=Defaults(weight=0.5),
+    all_k=True,
+    most_k=_ranked,
+)
+FASTER_EXACT = System(
+    name="faster-exact",
+    summary="compares with the nearest cluster's entries (ablation)",
+    arrays=(*CLUSTERS, *MEMBERS, *KEYS, "cluster_target"),
+    select=select_exact,
+    defaults=Defaults(weight=0.7),
+    all_k=True,
+)
+FAST_CLUSTERED = System(
+    name="fast-clustered",
+    summary="compares with the entries of all selected clusters (ablation)",
+    arrays=(*CLUSTERS, *MEMBERS, *KEYS),
+    select=select_members,
+)

@@ -1,0 +1,202 @@
+"""Similar: of each source token's type the c best tokens, by their own distance and by how similar their segments are
+to the sentence (BM25); and all entries of the most similar segments.
+
+States are projected to few numbers, each in a byte. p_kNN is the softmax over everything that the sentence sees.
+"""
+
+import torch
+from torch import Tensor
+
+from knnmt.search.nearest import least, runs
+from knnmt.search.rows import FAR, Keys, ProjectedRows, gather
+from knnmt.systems.chosen import as_rows, linked
+from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.system import Defaults, Found, Lookup, Neighbours, Source, System
+from knnmt.systems.view import View
+
+BEST = 128  # segments most similar to a sentence, in which the tokens of frequent types are looked for
+OFFERED = 64  # tokens that a source token chooses c from
+COMMON = 1000, 0.25  # tokens of a type, and times as many as segments, from which it does not tell segments apart
+ALIKE = 2.0  # the weight of the similarity of segments beside that of tokens
+
+
+class All:
+    """Everything that a sentence sees (B, N), -1 for none."""
+
+    def __init__(self, view: View, entries: Tensor, temperature: float) -> None:
+        self.view, self.temperature = view, temperature
+        tokens = view["target_ids"][entries.clamp_min(0)].long()
+        vocabulary = view.parts[0].sizes["target_vocabulary"]
+        self.softmax = view.search.softmax(_projected(view, "target"), entries, tokens, vocabulary)
+
+    def find(self, states: Tensor) -> Found:
+        """All that the sentence sees."""
+        distances = self.softmax.distances(states, self.view.metric)
+        shape = distances.shape
+        entries, tokens = (each[:, None].expand(shape) for each in (self.softmax.numbers, self.softmax.tokens))
+        return Found(entries, tokens, distances, distances.amin(dim=2), distances.new_zeros(()))
+
+    def neighbours(self, states: Tensor) -> Neighbours:
+        """Their distribution."""
+        return Neighbours(*self.softmax.shares(states, self.temperature, self.view.metric))
+
+    def keep(self, sentences: Tensor) -> None:
+        """Drop all sentences but these."""
+        self.softmax.keep(sentences)
+
+
+def select(view: View, source: Source, settings: RetrievalSettings) -> Lookup:
+    """What a sentence sees, by tokens and by segments."""
+    assert settings.c is not None
+    assert settings.temperature is not None
+    return All(view, near_entries(view, source, settings.c, settings.segments), settings.temperature)
+
+
+def near_entries(view: View, source: Source, c: int, segments: int) -> Tensor:
+    """The entries that each sentence sees, -1 for none. (B, N)."""
+    batch = len(source.ids)
+    sentence, types, states = source.tokens(view)
+    similarity = _similarity(view, sentence, types, batch)
+    best = _best_segments(similarity, BEST)
+    tokens, there = _offered(view, best, sentence, types, OFFERED)
+    rows = _projected(view, "source")
+    distances = torch.linalg.vector_norm(rows[tokens] - rows.blocks[0].project(states)[:, None], dim=-1).square_()
+    alike = similarity.flatten()[sentence[:, None] * similarity.size(1) + view["token_segments"][tokens]]
+    tokens = _best_tokens(view, tokens, ~there, distances, alike, c)
+    query, place = (tokens >= 0).nonzero(as_tuple=True)
+    owner, entries = linked(view, sentence[query], tokens[query, place])
+    owners, slot = (best[:, :segments] >= 0).nonzero(as_tuple=True)
+    begin, size = view.runs("target_offsets", best[owners, slot])
+    whole = view.visible(owners.repeat_interleave(size), runs(begin, size))
+    return as_rows(torch.cat((owner, whole[0])), torch.cat((entries, whole[1])), batch, view.count("entries"))
+
+
+def _similarity(view: View, sentence: Tensor, types: Tensor, batch: int) -> Tensor:
+    """How similar each segment is to each sentence: BM25 over source types, as a share of the best. (B, segments).
+
+    The shares of tokens are integers: their sum depends neither on the order of adding nor on the batch. Types that are
+    nearly everywhere are left out, and segments without a visible entry are similar to nothing.
+    """
+    vocabulary, count = view.parts[0].sizes["source_vocabulary"], view.count("segments")
+    distinct = (sentence * vocabulary + types).unique()
+    owner, kinds = distinct // vocabulary, distinct % vocabulary
+    starts, stops = view.ranges("type_offsets", kinds)
+    told = (stops - starts).sum(dim=1) <= max(COMMON[0], COMMON[1] * count)
+    scores = torch.zeros((batch, count), dtype=torch.int32, device=types.device)
+    owner, starts, sizes = owner[told], starts[told], (stops - starts)[told]
+    columns = view.blocks("token_segments"), view.blocks("token_shares"), view.starts("segments")
+    for part, (segments, shares, first) in enumerate(zip(*columns, strict=False)):
+        view.search.tally(scores[:, first:], owner, starts[:, part], sizes[:, part], segments, shares)
+    hidden = _hidden_segments(view)
+    if hidden is not None:
+        scores.masked_fill_(hidden, 0)
+    return scores / scores.amax(dim=1, keepdim=True).clamp_min(1)
+
+
+def _best_segments(similarity: Tensor, count: int) -> Tensor:
+    """The segments most similar to each sentence, the best first, -1 where no more are. (B, up to count)."""
+    padding = -similarity.size(1) % 64
+    unlike = torch.nn.functional.pad(1.0 - similarity, (0, padding), value=2.0)
+    unlike, best = least(unlike, min(count, similarity.size(1)))
+    return best.masked_fill_(unlike >= 1.0, -1)
+
+
+def _offered(view: View, best: Tensor, sentence: Tensor, types: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """The tokens that each token of a sentence may choose from, and which of them are there. Both (Q, most).
+
+    Those of its type: all if they are so few, else the first of them in the sentence's best segments.
+    """
+    starts, stops = view.ranges("type_offsets", types)
+    begin = starts + torch.tensor(view.starts("tokens")[:-1], device=starts.device)
+    sizes = stops - starts
+    total = sizes.sum(dim=1)
+    offered = torch.zeros((len(types), most), dtype=torch.int64, device=types.device)
+    there = torch.arange(most, device=types.device) < total[:, None]
+    few = (total <= most).nonzero().flatten()
+    offered[few.repeat_interleave(total[few]), runs(torch.zeros_like(few), total[few])] = runs(
+        begin[few].flatten(), sizes[few].flatten()
+    )
+    frequent = (total > most).nonzero().flatten()
+    if not len(frequent):
+        return offered, there
+    vocabulary = view.parts[0].sizes["source_vocabulary"]
+    groups, group = (sentence[frequent] * vocabulary + types[frequent]).unique(return_inverse=True)
+    owner, slot = (best >= 0).nonzero(as_tuple=True)
+    first, lengths = view.runs("segment_starts", best[owner, slot])
+    tokens = view["segment_tokens"][runs(first, lengths)]
+    keys = _types(view, tokens) + owner.repeat_interleave(lengths) * vocabulary
+    asked = torch.zeros(len(best) * vocabulary, dtype=torch.bool, device=types.device)
+    asked[groups] = True
+    kept = asked[keys]
+    keys, order = keys[kept].sort(stable=True)  # the tokens of better segments stay in front
+    tokens = tokens[kept][order]
+    bounds = torch.searchsorted(keys, torch.stack((groups, groups + 1)))
+    found = bounds[0][group], (bounds[1] - bounds[0])[group]
+    places = torch.arange(most, device=types.device)
+    there[frequent] = places < found[1][:, None]
+    if len(tokens):
+        offered[frequent] = tokens[(found[0][:, None] + places).clamp_max(len(tokens) - 1)]
+    return offered.masked_fill_(~there, 0), there
+
+
+def _types(view: View, tokens: Tensor) -> Tensor:
+    """The types of stored tokens (n,)."""
+    offsets = view.blocks("type_offsets")
+    types = lambda part, rows: torch.searchsorted(offsets[part], rows, right=True) - 1  # noqa: E731
+    return gather(tokens, view.starts("tokens"), types)
+
+
+def _best_tokens(view: View, tokens: Tensor, missing: Tensor, distances: Tensor, alike: Tensor, count: int) -> Tensor:
+    """The tokens of each row that are nearest, relative to the others, in the most similar segments.
+
+    All (..., P), to (..., up to count), -1 where there are fewer.
+    """
+    hidden = _hidden_segments(view)
+    if hidden is not None:
+        missing = missing | hidden[view["token_segments"][tokens]]
+    distances = distances.masked_fill(missing, 0.0)
+    typical = distances.sum(dim=-1, keepdim=True) / (~missing).sum(dim=-1, keepdim=True).clamp_min(1)
+    rank = distances / typical.clamp_min(1e-6) + ALIKE * (1.0 - alike)
+    rank, places = least(rank.masked_fill_(missing, FAR), min(count, rank.size(-1)))
+    return tokens.gather(-1, places).masked_fill_(rank == FAR, -1)
+
+
+def _hidden_segments(view: View) -> Tensor | None:
+    """The segments without a visible entry. (segments,) bool, or None where all have one."""
+
+    def make() -> Tensor | None:
+        if view.hidden is None:
+            return None
+        left = torch.nn.functional.pad((~view.hidden).cumsum(0), (1, 0))
+        begin, size = view.runs("target_offsets", torch.arange(view.count("segments"), device=view.device))
+        return left[begin + size] == left[begin]
+
+    return view.derived("hidden segments", make)
+
+
+def _projected(view: View, side: str) -> Keys[ProjectedRows]:
+    """The projected states of the source or target side."""
+    names = (f"small_{side}", f"small_{side}_projection", f"small_{side}_middle", f"small_{side}_step")
+
+    def make() -> Keys[ProjectedRows]:
+        columns = zip(*(view.blocks(name) for name in names), strict=True)
+        return Keys([ProjectedRows(*rest, float(step[0])) for *rest, step in columns])
+
+    return view.kept(f"projected {side} states", make)
+
+
+SYSTEM = System(
+    name="similar",
+    summary="sums over entries of similar segments, by projected states",
+    arrays=(
+        "target_ids", "target_offsets", "type_offsets", "link_offsets", "link_entries",
+        "small_source", "small_source_projection", "small_source_middle", "small_source_step",
+        "small_target", "small_target_projection", "small_target_middle", "small_target_step",
+        "token_segments", "token_shares", "segment_starts", "segment_tokens",
+    ),
+    select=select,
+    # a small store has little that is near: what is farther than this made translations worse than base MT's
+    defaults=Defaults(weight=0.8, temperature=1 / 20, reach=1 / 4, c=8),
+    takes_k=False,
+    takes_c=True,
+)  # fmt: skip

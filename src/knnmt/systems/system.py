@@ -1,0 +1,150 @@
+"""What a system is: everything that the rest of the product needs to know about it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from knnmt.errors import UsageError
+from knnmt.store.store import Store
+from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.view import View
+
+
+class Source(NamedTuple):
+    """Encoded sentences: ids (B, S), mask (B, S), states (B, S, d)."""
+
+    ids: Tensor
+    mask: Tensor
+    states: Tensor
+
+    def tokens(self, view: View) -> tuple[Tensor, Tensor, Tensor]:
+        """The sentence (Q,), type (Q,) and state (Q, d) of each source token, padding left out."""
+        sentence, position = self.mask.nonzero(as_tuple=True)
+        return sentence, self.ids[sentence, position], view.query(self.states[sentence, position])
+
+
+class Found(NamedTuple):
+    """The entries found for each state, all (B, K, k): entry -1 and distance inf where there is none.
+
+    nearest: (B, K), the smallest distance that the lookup saw: of an entry, or of the cluster that was chosen.
+    log_counts: the log of how many entries each of those found stands for; 0 where it stands for itself.
+    """
+
+    entries: Tensor
+    tokens: Tensor
+    distances: Tensor
+    nearest: Tensor
+    log_counts: Tensor
+
+    def scores(self, temperature: float) -> Tensor:
+        """What the softmax is taken of. (B, K, k)."""
+        return self.log_counts - self.distances / temperature
+
+
+class Neighbours(NamedTuple):
+    """p_kNN of each beam.
+
+    tokens: (B, K, k), each once or as often with the same log_p; log_p: (B, K, k), -inf where there is nothing;
+    nearest: (B, K), the smallest distance, inf where nothing was found
+    """
+
+    tokens: Tensor
+    log_p: Tensor
+    nearest: Tensor
+
+
+class Lookup(Protocol):
+    """What a batch of sentences may see of a store, to be looked up at every step. states: (B, K, d), as `View.query`
+    gives them. Nothing here loops over sentences or beams, or waits for the device (FAISS aside)."""
+
+    def find(self, states: Tensor) -> Found:
+        """The entries, one by one."""
+        ...
+
+    def neighbours(self, states: Tensor) -> Neighbours:
+        """Their distribution, by token."""
+        ...
+
+    def keep(self, sentences: Tensor) -> None:
+        """Drop all sentences but these."""
+        ...
+
+
+class Defaults(NamedTuple):
+    """Values of settings where none is given. temperature and reach: of the median distance between random keys."""
+
+    weight: float = 0.9
+    temperature: float = 1 / 40
+    reach: float = 1 / 2
+    c: int = 64
+
+
+DEFAULTS = Defaults()
+Select = Callable[[View, Source, RetrievalSettings], Lookup]
+
+
+@dataclass(frozen=True)
+class System:
+    """A way to select what a sentence may see, once, and to look up states in that, at every step.
+
+    arrays: those that it opens (keys may be product-quantized); takes_*: which settings mean something to it; c_grid:
+    what tuning tries for c; most_k: the largest k that a store allows, None for any
+    """
+
+    name: str
+    summary: str
+    arrays: tuple[str, ...]
+    select: Select
+    defaults: Defaults = DEFAULTS
+    takes_k: bool = True
+    all_k: bool = False  # whether k may be null: all entries
+    takes_c: bool = False
+    takes_nprobe: bool = False
+    c_grid: tuple[int, ...] = ()
+    most_k: Callable[[Store], int | None] = lambda store: None
+
+    def complete(self, settings: RetrievalSettings, scale: float) -> RetrievalSettings:
+        """The settings with numbers for all that has a default. scale: the median distance between random keys."""
+        own = self.defaults
+        defaults = {
+            "c": own.c,
+            "weight": own.weight,
+            "temperature": scale * own.temperature,
+            "reach": scale * own.reach,
+        }
+        missing = {name: value for name, value in defaults.items() if getattr(settings, name) is None}
+        return settings.model_copy(update={**missing, "system": self.name})
+
+    def check(self, store: Store, settings: RetrievalSettings) -> None:
+        """Refuse a k that the store has not enough for, and a k of all where that would mean the whole store."""
+        most = self.most_k(store)
+        if settings.k is None and self.takes_k and not self.all_k:
+            raise UsageError(f"{self.name} needs a number of neighbours k")
+        if self.takes_k and most is not None and (settings.k is None or settings.k > most):
+            asked = "all entries" if settings.k is None else f"k={settings.k}"
+            raise UsageError(
+                f"{asked} of a cluster asked for, but {store.path} ranks {most}: build it with a larger k_max"
+            )
+
+
+def merge(tokens: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Softmax of scores (-inf: nothing there), summed by token: the tokens, ascending, and log p of each.
+
+    All (..., k). A token that was there twice stays there twice, each time with the sum.
+    """
+    p = torch.nan_to_num(scores.softmax(dim=-1))  # a row of nothing has no softmax
+    tokens, order = tokens.sort(dim=-1)
+    p = p.gather(-1, order)
+    new = torch.ones_like(tokens, dtype=torch.bool)
+    new[..., 1:] = tokens[..., 1:] != tokens[..., :-1]
+    run = new.cumsum(dim=-1) - 1  # which distinct token of its row each is
+    total = torch.zeros_like(p).scatter_add_(-1, run, p)
+    return tokens, total.gather(-1, run).log()
+
+
+def distribution(found: Found, temperature: float) -> Neighbours:
+    """p_kNN: the softmax of −d/T over what was found, summed by token."""
+    return Neighbours(*merge(found.tokens, found.scores(temperature)), found.nearest)

@@ -1,0 +1,206 @@
+"""The arrays of a store's parts as tensors on a device, read as if the parts were one.
+
+Rows of an array are numbered on from part to part, and so are the numbers that it holds: `view["link_entries"][links]`
+gives the store's entries. What a number counts is told by the array's shape and bounds in the schema. Arrays are moved
+to the device when they are first used.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from copy import copy
+from itertools import accumulate
+from typing import Any, Protocol, TypeVar
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from knnmt.search import backend
+from knnmt.search.metric import Metric, as_query, distance
+from knnmt.search.rows import Keys, Rows, gather
+from knnmt.store.schema import ARRAYS
+
+T = TypeVar("T")
+MEASURED = 1 << 12  # means whose norms are computed at a time
+
+
+class Arrays(Protocol):
+    """A part, or lessons that have its form."""
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many entries, tokens, … there are."""
+        ...
+
+    def __contains__(self, name: str, /) -> bool: ...
+
+    def __getitem__(self, name: str, /) -> NDArray[Any]: ...
+
+
+class Column:
+    """An array of all parts: `column[numbers]` (...) gives (..., *row).
+
+    blocks: that of each part; starts: the number of each one's first row; offsets: added to what it holds
+    """
+
+    def __init__(self, blocks: Sequence[Tensor], starts: Sequence[int], offsets: Sequence[int] | None) -> None:
+        self.blocks, self.starts, self.offsets = blocks, starts, offsets
+
+    def __getitem__(self, numbers: Tensor) -> Tensor:
+        return gather(numbers, self.starts, self._take)
+
+    def _take(self, block: int, rows: Tensor) -> Tensor:
+        found = self.blocks[block][rows]
+        return found if self.offsets is None else found.long() + self.offsets[block]
+
+    def whole(self) -> Tensor:
+        """All of it."""
+        every = zip(self.blocks, self.offsets or [0] * len(self.blocks), strict=True)
+        return torch.cat([block + offset if offset else block for block, offset in every])
+
+
+class View:
+    """Parts on a device, with the entries that must not be found: `hidden` (E,) bool, or None for none."""
+
+    def __init__(self, parts: Sequence[Arrays], device: torch.device, metric: Metric, scale: float) -> None:
+        self.parts, self.device, self.metric = parts, device, metric
+        self.scale = float(distance(torch.tensor(scale), metric))  # the median distance of two random keys
+        self.search = backend(device)
+        self.hidden: Tensor | None = None
+        self._tensors: dict[tuple[int, str], Tensor] = {}
+        self._kept: dict[str, Any] = {}
+        self._derived: dict[str, Any] = {}
+
+    def of(self, parts: Sequence[Arrays]) -> "View":
+        """Other parts on the same device, compared in the same way."""
+        other = copy(self)
+        other.parts, other.hidden, other._tensors, other._kept, other._derived = parts, None, {}, {}, {}
+        return other
+
+    def hiding(self, hidden: Tensor | None) -> "View":
+        """The same parts with other entries hidden; tensors are shared."""
+        other = copy(self)
+        other.hidden, other._derived = hidden, {}
+        return other
+
+    def kept(self, name: str, make: Callable[[], T]) -> T:
+        """What `make` gives, made once for these parts."""
+        return _once(self._kept, name, make)
+
+    def derived(self, name: str, make: Callable[[], T]) -> T:
+        """What `make` gives, made once for these parts and what is hidden of them."""
+        return _once(self._derived, name, make)
+
+    # ------------------------------------------------------------------------------------------------------ arrays
+
+    def __contains__(self, name: str) -> bool:
+        return all(name in part for part in self.parts)
+
+    def __getitem__(self, name: str) -> Column:
+        return self.kept(name, lambda: self._column(name))
+
+    def _column(self, name: str) -> Column:
+        blocks = self.blocks(name)
+        spec = ARRAYS.get(name)
+        if len(blocks) == 1 or spec is None:
+            counts = spec is not None and _counted(spec.below or spec.offsets_into) is not None
+            return Column(blocks, (0, 0), (0,) if counts else None)
+        into = _counted(spec.below or spec.offsets_into)
+        return Column(blocks, self.starts(_counted(spec.shape[0]) or ""), self.starts(into) if into else None)
+
+    def _tensor(self, part: int, name: str) -> Tensor:
+        if (part, name) not in self._tensors:
+            self._tensors[part, name] = torch.from_numpy(self.parts[part][name]).to(self.device)
+        return self._tensors[part, name]
+
+    def blocks(self, name: str) -> list[Tensor]:
+        """An array of each part, as it is there."""
+        return [self._tensor(part, name) for part in range(len(self.parts))]
+
+    def starts(self, counted: str) -> list[int]:
+        """The number of each part's first `entries`, `tokens`, …, and that behind the last."""
+        return [0, *accumulate(part.sizes[counted] for part in self.parts)]
+
+    def count(self, counted: str) -> int:
+        """The `entries`, `tokens`, … of all parts."""
+        return sum(part.sizes[counted] for part in self.parts)
+
+    def runs(self, offsets: str, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """Where the run of each number (...) begins, by an array of offsets, and its length. Both (...)."""
+        column = self[offsets]
+        begin = column[numbers]
+        if len(column.blocks) == 1:
+            return begin, column[numbers + 1] - begin
+        end = gather(
+            numbers, self.starts(ARRAYS[offsets].shape[0].removesuffix("+1")), lambda b, r: column._take(b, r + 1)
+        )
+        return begin, end - begin
+
+    def ranges(self, offsets: str, types: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows of each type (Q,) in each part, by an array of offsets by type. Both (Q, parts), in the part."""
+        blocks = self.blocks(offsets)
+        starts, stops = (torch.stack([block[types + step] for block in blocks], dim=1) for step in (0, 1))
+        return starts, stops
+
+    # -------------------------------------------------------------------------------------------------------- rows
+
+    def keys(self, side: str) -> Keys[Rows]:
+        """The states of the `source` or the `target` side."""
+        return self.kept(f"{side} keys", lambda: Keys([self._rows(part, side) for part in range(len(self.parts))]))
+
+    def _rows(self, part: int, side: str) -> Rows:
+        norms = self._tensor(part, f"{side}_norms")
+        if f"{side}_keys" in self.parts[part]:
+            return Rows(self._tensor(part, f"{side}_keys"), norms)
+        return Rows(self._tensor(part, f"{side}_codes"), norms, self._tensor(part, f"{side}_codebooks"))
+
+    def means(self, name: str) -> Keys[Rows]:
+        """Means of clusters; there are few, and their norms are computed once."""
+
+        def rows(part: int) -> Rows:
+            values = self._tensor(part, name)
+            norms = torch.empty(len(values), device=self.device)
+            for some, into in zip(values.split(MEASURED), norms.split(MEASURED), strict=True):
+                into.copy_(some.float().square().sum(-1))
+            return Rows(values, norms)
+
+        return self.kept(f"{name} rows", lambda: Keys([rows(part) for part in range(len(self.parts))]))
+
+    # ------------------------------------------------------------------------------------------------------ states
+
+    def query(self, states: Tensor) -> Tensor:
+        """States as they are compared with those of the store."""
+        return as_query(states, self.metric)
+
+    def distance(self, squared: Tensor) -> Tensor:
+        """The store's metric of a squared distance."""
+        return distance(squared, self.metric)
+
+    def visible(self, owner: Tensor, entries: Tensor) -> tuple[Tensor, Tensor]:
+        """Those entries, each with its owner, that are not hidden."""
+        if self.hidden is None:
+            return owner, entries
+        there = ~self.hidden[entries]
+        return owner[there], entries[there]
+
+
+def entries_of(view: View, segments: Collection[int]) -> Tensor | None:
+    """The entries of some segments. (E,) bool, or None for none."""
+    if not segments:
+        return None
+    chosen = torch.zeros(view.count("segments"), dtype=torch.bool)
+    chosen[list(segments)] = True
+    sizes = torch.cat([torch.from_numpy(part["target_offsets"]).diff() for part in view.parts])
+    return chosen.repeat_interleave(sizes).to(view.device)
+
+
+def _counted(term: str | None) -> str | None:
+    """What a shape's or a bound's term counts; None for what is the same in all parts."""
+    name = (term or "").removesuffix("+1")
+    return None if not name or name.isdigit() or name.endswith(("vocabulary", "width")) else name
+
+
+def _once(made: dict[str, Any], name: str, make: Callable[[], T]) -> T:
+    if name not in made:
+        made[name] = make()
+    found: T = made[name]
+    return found
