@@ -17,6 +17,7 @@ from knnmt.retrieval.tensors import Tensors
 from knnmt.search.nearest import compiles
 from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.trace import NO_TRACE, Trace
 
 Select = Callable[[Tensors, select.Source, RetrievalSettings], select.Selection]
 MakeLookup = Callable[[Tensors, select.Selection, RetrievalSettings], lookup.Lookup]
@@ -136,13 +137,13 @@ class Retriever:
         self.tensors = tensors or Tensors(store, device, left_out)
         _open(store, settings.system)
 
-    def look(self, ids: Tensor, mask: Tensor, states: Tensor) -> "SentenceLookup":
+    def look(self, ids: Tensor, mask: Tensor, states: Tensor, trace: Trace = NO_TRACE) -> "SentenceLookup":
         """What sentences may see. ids, mask: (B, S); states: (B, S, d), of the encoder."""
         self.tensors.refresh()
         source, system, tensors = select.Source(ids, mask, states), self.system, self.tensors
         found = system.lookup(tensors, system.select(tensors, source, self.settings), self.settings)
         taught = tensors.taught if self.settings.weight != 0 else None  # λ = 0, given as such, is base MT
-        return SentenceLookup(self, found, LessonLookup(taught, source) if taught is not None else None)
+        return SentenceLookup(self, found, LessonLookup(taught, source) if taught is not None else None, trace)
 
 
 class Sources(NamedTuple):
@@ -164,18 +165,20 @@ class SentenceLookup:
     lookup: in the store's part, by the system; taught: among the lessons, where there are any
     """
 
-    def __init__(self, retriever: Retriever, found: lookup.Lookup, taught: LessonLookup | None) -> None:
-        self.retriever, self.lookup, self.taught = retriever, found, taught
+    def __init__(self, retriever: Retriever, found: lookup.Lookup, taught: LessonLookup | None, trace: Trace) -> None:
+        self.retriever, self.lookup, self.taught, self.trace = retriever, found, taught, trace
         self.tensors, self.settings = retriever.tensors, retriever.settings
         self.key = retriever.store.manifest.key
         self.temperature = retriever.settings.temperature_of(retriever.tensors.scale)
 
     def mix(self, states: States, logits: Tensor, normaliser: Tensor) -> Tensor:
         """Change logits (B, K, V) in place and return their new normaliser (B, K)."""
-        found = self.neighbours(states)
+        with self.trace.stage("lookup"):
+            found = self.neighbours(states)
         weight = self.weight(found, logits, normaliser)
         normaliser = mix(logits, normaliser, found.tokens, found.log_p, weight)
-        heard = self.heard(states, found.nearest)
+        with self.trace.stage("lookup"):
+            heard = self.heard(states, found.nearest)
         if heard is not None:
             normaliser = mix(logits, normaliser, *heard.distribution(), heard.weight)
         return normaliser
