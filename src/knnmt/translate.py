@@ -91,7 +91,7 @@ class Translator:
 
     `system` is `base` or one of those that retrieve; `retrieval` sets more than its name; by default both are what the
     store was tuned for, if it was. `left_out` are numbers of the store's segments that are not used, as
-    `Overlaps.segments` gives them. A `retriever` that is ready takes the place of store, system, retrieval and left_out.
+    `Overlaps.segments` gives them. A ready `retriever` takes the place of store, system, retrieval and left_out.
     `trace` observes the work (`knnmt.trace`).
     """
 

@@ -9,8 +9,8 @@ import torch
 
 from knnmt.errors import DataError, UsageError
 from knnmt.lab.bench import batch_size, speed
-from knnmt.lab.bench.clock import STAGES, Clock, Steps
 from knnmt.lab.bench.batch_size import largest_batches
+from knnmt.lab.bench.clock import STAGES, Clock, Steps
 from knnmt.lab.bench.settings import BenchSettings, Sweep
 from knnmt.lab.bench.speed import Run, Runner, Variant, interleaved, measure, of_length, served
 from knnmt.model.checkpoint import Model, load

@@ -54,4 +54,5 @@ class Steps(Trace):
         self.sentences: list[int] = []
 
     def step(self, sentences: int) -> None:
+        """Count a step."""
         self.sentences.append(sentences)

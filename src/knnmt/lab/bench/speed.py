@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 from knnmt.errors import DataError, UsageError
 from knnmt.lab.bench.clock import Clock, Steps, settle
 from knnmt.lab.bench.interval import Ratio, Spread, ratio, spread
-from knnmt.lab.bench.settings import OF_RETRIEVAL, BenchSettings, Sweep
 from knnmt.lab.bench.peak import Memory, peak
+from knnmt.lab.bench.settings import OF_RETRIEVAL, BenchSettings, Sweep
 from knnmt.model.checkpoint import Model
 from knnmt.retrieval.session import SYSTEMS, Retriever, serves
 from knnmt.retrieval.tensors import Tensors
@@ -36,7 +36,9 @@ class Variant(NamedTuple):
 class Run(Protocol):
     """Translates texts; a trace observes it if it is ours."""
 
-    def __call__(self, texts: list[str], trace: Trace = NO_TRACE, /) -> list[str]: ...
+    def __call__(self, texts: list[str], trace: Trace = NO_TRACE, /) -> list[str]:
+        """The translations."""
+        ...
 
 
 @dataclass(frozen=True)
