@@ -13,8 +13,8 @@ from knnmt.evidence import Neighbour, TokenEvidence, explain
 from knnmt.model.checkpoint import Model, load
 from knnmt.model.represent import padded
 from knnmt.retrieval.gate import Purpose
-from knnmt.retrieval.session import SYSTEMS
 from knnmt.store.store import Datastore
+from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translation, Translator
 
@@ -99,7 +99,7 @@ def test_p_mt_and_the_weight_are_those_of_the_model_and_the_search(
     look = chosen.retriever.look(ids, mask, encoded.states)
     after = look.mix(states, logits, logits.logsumexp(-1))
     mixed = (logits - after[:, :, None]).exp()
-    neighbours = look.lookup.neighbours(look.tensors.query(states.key(store.manifest.key)))
+    neighbours = look.lookup.neighbours(look.view.query(states.key(store.manifest.key)))
     weight = look.weight(neighbours, before, torch.zeros_like(before[:, :, 0]))
     for place, (number, token) in enumerate(zip(found.tokens, found.evidence, strict=True)):
         assert token.p_mt == pytest.approx(before[0, place, number].exp().item(), abs=1e-5)

@@ -27,8 +27,9 @@ from knnmt.model.represent import padded, represent
 from knnmt.model.transformer import KeyKind
 from knnmt.retrieval import select
 from knnmt.retrieval.gate import Purpose
-from knnmt.retrieval.session import SYSTEMS, Retriever
+from knnmt.retrieval.session import Retriever
 from knnmt.store.store import Datastore
+from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
 
 from .build.examples import ENGLISH, parallel_text

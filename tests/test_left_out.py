@@ -12,8 +12,8 @@ from knnmt.corpus.segment import Segment
 from knnmt.errors import StoreError
 from knnmt.model.checkpoint import Model, load
 from knnmt.overlap import overlaps
-from knnmt.retrieval.session import SYSTEMS
 from knnmt.store.store import Datastore
+from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
 
@@ -84,7 +84,7 @@ def test_what_is_left_out_is_heard_by_no_system(store: Datastore, model: Model, 
     assert heard(Translator(model, store, retrieval=chosen)) & left_out
     without = Translator(model, store, retrieval=chosen, left_out=left_out)
     assert without.retriever is not None
-    assert without.retriever.tensors.left_out == left_out
+    assert without.retriever.live.left_out == left_out
     assert not heard(without) & left_out
     # also by translators that are made of it
     assert not heard(without.using(weight=0.8)) & left_out

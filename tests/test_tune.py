@@ -17,8 +17,9 @@ from knnmt.evaluate import Score, bleu
 from knnmt.model.checkpoint import Model, load
 from knnmt.model.represent import padded
 from knnmt.retrieval.gate import Purpose
-from knnmt.retrieval.session import SYSTEMS, Retriever
+from knnmt.retrieval.session import Retriever
 from knnmt.store.store import Datastore
+from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
 from knnmt.tune import Trial, tune, tune_store

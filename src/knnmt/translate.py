@@ -20,10 +20,11 @@ from knnmt.errors import DataError, UsageError
 from knnmt.evidence import TokenEvidence, explain
 from knnmt.model.checkpoint import EMBEDDED, Model, load
 from knnmt.model.represent import padded
-from knnmt.retrieval.session import SYSTEMS, Retriever, chosen_settings
+from knnmt.retrieval.session import Retriever, chosen_settings
 from knnmt.settings import Settings
 from knnmt.store.exact import one_line
 from knnmt.store.store import Added, Datastore
+from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import SILENT, RetrievalSettings
 from knnmt.trace import NO_TRACE, Trace
 

@@ -25,9 +25,10 @@ from knnmt.overlap import overlaps
 from knnmt.references import Seen, lesson, see
 from knnmt.retrieval.combine import MOST
 from knnmt.retrieval.gate import Lesson, Purpose, train
-from knnmt.retrieval.session import Retriever, automatic, require_system
+from knnmt.retrieval.session import Retriever
 from knnmt.store.format import TUNED
 from knnmt.store.store import Datastore
+from knnmt.systems import automatic, require_system
 from knnmt.systems.settings import SILENT, Adapt, RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
 

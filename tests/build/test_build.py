@@ -29,7 +29,7 @@ from knnmt.errors import DataError, KnnmtError, StoreError, UsageError
 from knnmt.model.checkpoint import Model, load
 from knnmt.model.represent import represent
 from knnmt.model.transformer import KeyKind
-from knnmt.retrieval.session import SYSTEMS
+from knnmt.systems import SYSTEMS
 
 from ..oracle import datastore as oracle
 from .examples import parallel_text

@@ -20,9 +20,9 @@ from knnmt.lab.reproduce import Config, Results, reproduce, run
 from knnmt.lab.reproduce.score import compare
 from knnmt.model.checkpoint import load
 from knnmt.overlap import overlaps
-from knnmt.retrieval.session import SYSTEMS
 from knnmt.store import format
 from knnmt.store.store import Datastore
+from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
 

@@ -18,12 +18,12 @@ from knnmt.build.settings import BuildSettings
 from knnmt.model.checkpoint import Model
 from knnmt.model.transformer import States
 from knnmt.retrieval.gate import SHAPES, Gate, Purpose
-from knnmt.retrieval.lookup import Found
 from knnmt.retrieval.session import Retriever
 from knnmt.search import pq
 from knnmt.store.format import Metric
 from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.system import Found
 
 from ..build.examples import parallel_text, written
 from ..oracle import datastore, systems
@@ -106,18 +106,18 @@ class Case:
 
     def look(self, retriever: Retriever) -> Any:
         """Begin a search of all sentences, and give their decoder states beside it."""
-        device = retriever.tensors.device
+        device = retriever.live.view.device
         return retriever.look(*(each.to(device) for each in self.padded()))
 
     def found(self, retriever: Retriever) -> Found:
         """What the decoder states find."""
         look = self.look(retriever)
-        found: Found = look.lookup.find(look.tensors.query(torch.from_numpy(self.states).to(look.tensors.device)))
+        found: Found = look.lookup.find(look.view.query(torch.from_numpy(self.states).to(look.view.device)))
         return found
 
     def mixed(self, retriever: Retriever, normaliser: float = 3.0) -> NDArray[np.float32]:
         """What a system makes of p_MT, (B, K, V); the logits have a normaliser that is not 0."""
-        device = retriever.tensors.device
+        device = retriever.live.view.device
         states = torch.from_numpy(self.states).to(device)
         logits = (torch.from_numpy(np.log(self.p_mt)).float() + normaliser).to(device)
         total = torch.full(self.p_mt.shape[:2], normaliser, device=device)
@@ -128,9 +128,10 @@ class Case:
 
 def oracle_settings(chosen: RetrievalSettings, metric: str) -> systems.Settings:
     """The same settings as the oracle has them."""
+    completed = SYSTEMS[chosen.system].complete(chosen, 1.0)
     return systems.Settings(
-        k=chosen.k, c=chosen.seen, temperature=chosen.temperature or 1.0, metric=metric, probe=chosen.probe,
-        lam=chosen.most_weight, lam_max=chosen.most_weight, tau=chosen.reach if chosen.adapt == "distance" else None,
+        k=chosen.k, c=completed.c or 0, temperature=chosen.temperature or 1.0, metric=metric, probe=chosen.probe,
+        lam=completed.weight or 0.0, lam_max=completed.weight or 0.0, tau=chosen.reach if chosen.adapt == "distance" else None,
     )  # fmt: skip
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from knnmt.model.checkpoint import Model, load
-from knnmt.retrieval.session import SYSTEMS
 from knnmt.store.store import Datastore
+from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
 

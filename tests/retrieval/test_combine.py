@@ -8,8 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knnmt.retrieval.combine import MOST, Neighbours, merge, mix, weights
+from knnmt.retrieval.mix import MOST, mix, weights
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.system import Neighbours, merge
 
 V = 11
 SEEDS = st.integers(0, 2**32 - 1)

@@ -12,12 +12,11 @@ from knnmt.align import Bitext
 from knnmt.build.settings import BuildSettings
 from knnmt.corpus.segment import Segment
 from knnmt.model.checkpoint import load
-from knnmt.retrieval.lookup import Found
-from knnmt.retrieval.select import Source
-from knnmt.retrieval.session import SYSTEMS
-from knnmt.retrieval.tensors import Taught, Tensors
+from knnmt.retrieval.live import LiveStore
 from knnmt.store.store import Datastore
+from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.system import Found, Source
 
 from ..build.examples import parallel_text
 from ..oracle import texts
@@ -75,7 +74,8 @@ def names(segments: Any) -> list[Name]:
 
 def agree(store: Datastore, oracle: Oracle) -> None:
     """Each system finds the same entries with the same tokens and distances, in the part and among the lessons."""
-    tensors = Tensors(store, torch.device("cpu"))
+    live = LiveStore(store, torch.device("cpu"))
+    taught = live.taught
     for name in ASKED:
         asked = oracle.see(name)
         source, states = texts.states_of(oracle.hf, asked.source_ids, asked.target_ids)
@@ -83,14 +83,12 @@ def agree(store: Datastore, oracle: Oracle) -> None:
         look = Source(ids, torch.ones_like(ids, dtype=torch.bool), torch.from_numpy(source)[None])
         for system in ("knn", "fast", "faster"):
             settings = RetrievalSettings(system=system, k=K, c=C, temperature=1.0)
-            for within in (tensors, *([tensors.taught] if tensors.taught is not None else [])):
+            for within, numbers in ((live.view, None), *([(taught.view, taught.entries)] if taught else [])):
                 # lessons have no clusters: they are searched by their tokens
-                how = "fast" if within is not tensors and system == "faster" else system
-                chosen = SYSTEMS[how].lookup(within, SYSTEMS[how].select(within, look, settings), settings)
-                found = chosen.find(torch.from_numpy(states)[None])
-                numbers = within.entries if isinstance(within, Taught) else None
+                how = "fast" if numbers is not None and system == "faster" else system
+                found = SYSTEMS[how].select(within, look, settings).find(torch.from_numpy(states)[None])
                 for place, state in enumerate(states):
-                    expected = oracle.found(how, within is not tensors, asked.source_ids, source, state)
+                    expected = oracle.found(how, numbers is not None, asked.source_ids, source, state)
                     same(shown(store, found, place, numbers), expected)
 
 

@@ -14,10 +14,11 @@ from safetensors.torch import load_file, save_file
 
 from knnmt.errors import DataError, UsageError
 from knnmt.model.transformer import States
-from knnmt.retrieval.combine import MOST, Neighbours, learned, merge
 from knnmt.retrieval.gate import FEATURES, FORMAT, SHAPES, Gate, Lesson, Purpose, features, train
+from knnmt.retrieval.mix import MOST, learned
 from knnmt.retrieval.session import Retriever
 from knnmt.systems.settings import RetrievalSettings, gate_file
+from knnmt.systems.system import Neighbours, merge
 
 from ..oracle import datastore
 from .examples import CPU, ORACLE, UNSEEN, Case, random_gate

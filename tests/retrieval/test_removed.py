@@ -61,7 +61,7 @@ def test_a_system_answers_as_if_entries_that_are_left_out_had_never_been_linked(
         entries = case.found(retriever).entries
         assert not removed[entries[entries >= 0].numpy()].any()
         # a retriever that shares the tensors leaves the same out
-        shared = Retriever(store, CPU, chosen, tensors=retriever.tensors)
+        shared = Retriever(store, CPU, chosen, live=retriever.live)
         assert (case.found(shared).entries == entries).all()
 
 

@@ -1,5 +1,6 @@
 """What a sentence sees, where not everything is compared: large types by their clusters, clusters by coarse ones."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,19 @@ from numpy.typing import NDArray
 
 from knnmt.align.bitext import offsets_of
 from knnmt.build import kmeans
-from knnmt.retrieval import select
+from knnmt.retrieval.live import LiveStore
 from knnmt.retrieval.session import Retriever
-from knnmt.retrieval.tensors import Tensors
-from knnmt.store.store import Datastore
+from knnmt.search import backend as searches
+from knnmt.store.store import Store
+from knnmt.systems import fast, faster
+from knnmt.systems.chosen import Nearest
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.system import Lookup, Source
+from knnmt.systems.view import View
 
 from ..build.examples import written
 from ..oracle import datastore
-from ..oracle.datastore import Store
+from ..oracle.datastore import Store as Arrays
 from .examples import CPU
 
 pytestmark = pytest.mark.usefixtures("way")
@@ -27,7 +32,7 @@ WIDTH, SIZES = 3, [0, 400, 37, 0, 1]  # tokens of each type
 TOKENS = sum(SIZES)
 
 
-def clustered(m: int, coarse_from: int, scale: float = 1.0) -> Store:
+def clustered(m: int, coarse_from: int, scale: float = 1.0) -> Arrays:
     """A store in which token i of the corpus links to entry i alone, with real clusters; `scale` rounds to a grid."""
     rng = np.random.default_rng(5)
     states = (np.round(rng.normal(size=(TOKENS, WIDTH)) * 4) / 4 * scale).astype(np.float16)
@@ -61,22 +66,31 @@ def clustered(m: int, coarse_from: int, scale: float = 1.0) -> Store:
 
 
 @pytest.fixture
-def flat(tmp_path: Path) -> Datastore:
+def flat(tmp_path: Path) -> Store:
     return written(clustered(m=10, coarse_from=10**6), tmp_path / "store", vocabulary=9)
 
 
 @pytest.fixture
-def deep(tmp_path: Path) -> Datastore:
+def deep(tmp_path: Path) -> Store:
     store = written(clustered(m=4, coarse_from=20), tmp_path / "store", vocabulary=9)
-    assert np.diff(store.part["coarse_offsets"]).tolist() == [0, pytest.approx(10, abs=3), 0, 0, 0]
+    assert np.diff(store.parts[0]["coarse_offsets"]).tolist() == [0, pytest.approx(10, abs=3), 0, 0, 0]
     return store
 
 
-def asked(types: list[int], seed: int = 0) -> tuple[select.Source, NDArray[np.float32]]:
+def asked(types: list[int], seed: int = 0) -> tuple[Source, NDArray[np.float32]]:
     """Sentences of one token each, and the tokens' states."""
     states = (np.round(np.random.default_rng(seed).normal(size=(len(types), WIDTH)) * 4) / 4).astype(np.float32)
     ids = torch.tensor(types)[:, None]
-    return select.Source(ids, torch.ones_like(ids, dtype=torch.bool), torch.from_numpy(states)[:, None]), states
+    return Source(ids, torch.ones_like(ids, dtype=torch.bool), torch.from_numpy(states)[:, None]), states
+
+
+def view_of(store: Store, left_out: Sequence[int] = ()) -> View:
+    return LiveStore(store, CPU, left_out).view
+
+
+def entries_of(lookup: Lookup) -> torch.Tensor:
+    assert isinstance(lookup, Nearest)
+    return lookup.entries
 
 
 def listed(rows: torch.Tensor) -> list[list[int]]:
@@ -90,8 +104,8 @@ def nearest(keys: NDArray[Any], state: NDArray[np.float32], rows: NDArray[np.int
     return chosen
 
 
-def type_rows(store: Datastore, offsets: str, kind: int) -> NDArray[np.int64]:
-    return np.arange(*store.part[offsets][kind : kind + 2])
+def type_rows(store: Store, offsets: str, kind: int) -> NDArray[np.int64]:
+    return np.arange(*store.parts[0][offsets][kind : kind + 2])
 
 
 TYPES = [1, 2, 1, 1, 4, 0, 1, 2, 1]
@@ -100,13 +114,12 @@ TYPES = [1, 2, 1, 1, 4, 0, 1, 2, 1]
 @pytest.mark.parametrize("c", [1, 5, 60, 1000])
 @pytest.mark.parametrize("large", [30, 30_000])
 def test_a_large_type_searched_through_all_clusters_finds_what_brute_force_finds(
-    flat: Datastore, monkeypatch: pytest.MonkeyPatch, c: int, large: int
+    flat: Store, monkeypatch: pytest.MonkeyPatch, c: int, large: int
 ) -> None:
-    monkeypatch.setattr(select, "LARGE_TYPE", large)
+    monkeypatch.setattr(fast, "LARGE_TYPE", large)
     source, states = asked(TYPES)
-    chosen = RetrievalSettings(c=c, nprobe=10**6)
-    found = listed(select.near_tokens(Tensors(flat, CPU), source, chosen).entries)
-    keys, entries = flat.part["source_keys"], flat.part["link_entries"]
+    found = listed(fast.near_entries(view_of(flat), source, c, nprobe=10**6))
+    keys, entries = flat.parts[0]["source_keys"], flat.parts[0]["link_entries"]
     for kind, state, seen in zip(TYPES, states, found, strict=True):
         wanted = nearest(keys, state, type_rows(flat, "type_offsets", kind), c)
         assert seen == sorted(entries[wanted].tolist())
@@ -114,13 +127,13 @@ def test_a_large_type_searched_through_all_clusters_finds_what_brute_force_finds
 
 @pytest.mark.parametrize("nprobe", [1, 3])
 def test_fewer_clusters_of_a_large_type_give_the_nearest_of_those(
-    flat: Datastore, monkeypatch: pytest.MonkeyPatch, nprobe: int
+    flat: Store, monkeypatch: pytest.MonkeyPatch, nprobe: int
 ) -> None:
-    monkeypatch.setattr(select, "LARGE_TYPE", 30)
+    monkeypatch.setattr(fast, "LARGE_TYPE", 30)
     source, states = asked(TYPES)
-    part = flat.part
+    part = flat.parts[0]
     for c in (5, 1000):
-        found = listed(select.near_tokens(Tensors(flat, CPU), source, RetrievalSettings(c=c, nprobe=nprobe)).entries)
+        found = listed(fast.near_entries(view_of(flat), source, c, nprobe))
         for kind, state, seen in zip(TYPES, states, found, strict=True):
             rows = type_rows(flat, "type_offsets", kind)
             if len(rows) >= 30:
@@ -132,13 +145,13 @@ def test_fewer_clusters_of_a_large_type_give_the_nearest_of_those(
 
 @pytest.mark.parametrize("probe", [10**6, 8, 1])
 def test_two_levels_of_clusters_find_the_nearest_in_the_coarse_ones_they_look_into(
-    deep: Datastore, monkeypatch: pytest.MonkeyPatch, probe: int
+    deep: Store, monkeypatch: pytest.MonkeyPatch, probe: int
 ) -> None:
-    monkeypatch.setattr(select, "COARSE_PROBE", probe)
+    monkeypatch.setattr(faster, "COARSE_PROBE", probe)
     types = [1] * 60 + TYPES
     source, states = asked(types, seed=1)
-    part = deep.part
-    found = listed(select.near_clusters(Tensors(deep, CPU), source, RetrievalSettings(system="faster")).clusters)
+    part = deep.parts[0]
+    found = listed(faster.near_clusters(view_of(deep), source, "ranking"))
     missed = 0
     for kind, state, seen in zip(types, states, found, strict=True):
         every = type_rows(deep, "cluster_offsets", kind)
@@ -151,54 +164,49 @@ def test_two_levels_of_clusters_find_the_nearest_in_the_coarse_ones_they_look_in
     assert probe > 1 or missed > 0  # or the coarse level was not used at all
 
 
-def test_all_systems_by_clusters_choose_the_same_of_two_levels(deep: Datastore) -> None:
+def test_all_systems_by_clusters_choose_the_same_of_two_levels(deep: Store) -> None:
     source, _ = asked([1] * 20 + TYPES, seed=2)
-    tensors, chosen = Tensors(deep, CPU), RetrievalSettings()
-    clusters = [
-        select_by(tensors, source, chosen).clusters
-        for select_by in (select.near_clusters, select.near_members, select.near_members_by_cluster)
-    ]
-    assert torch.equal(clusters[0], clusters[1])
-    assert torch.equal(clusters[0], clusters[2])
+    view = view_of(deep)
+    assert torch.equal(faster.near_clusters(view, source, "ranking"), faster.near_clusters(view, source, "link"))
 
 
-def test_a_coarse_cluster_that_was_emptied_gives_way(deep: Datastore) -> None:
-    part = deep.part
+def test_a_coarse_cluster_that_was_emptied_gives_way(deep: Store) -> None:
+    part = deep.parts[0]
     source, states = asked([1] * 40, seed=3)
     number = nearest(part["coarse_source"], states[0], type_rows(deep, "coarse_offsets", 1), 1)[0]
     gone = np.arange(*part["coarse_ranges"][number])
     starts = part["cluster_starts"]
     left_out = part["link_entries"][starts[gone[0]] : starts[gone[-1] + 1]].tolist()  # each is a segment of its own
-    for lists in (select.near_clusters, select.near_members, select.near_members_by_cluster):
-        found = listed(lists(Tensors(deep, CPU, left_out), source, RetrievalSettings()).clusters)
+    lists: tuple[faster.Lists, ...] = ("link", "ranking")
+    for which in lists:
+        found = listed(faster.near_clusters(view_of(deep, left_out), source, which))
         assert all(len(seen) == 1 for seen in found)
         assert not {seen[0] for seen in found} & set(gone.tolist())
 
 
-def test_what_a_sentence_sees_is_the_union_over_its_tokens_each_once(flat: Datastore) -> None:
+def test_what_a_sentence_sees_is_the_union_over_its_tokens_each_once(flat: Store) -> None:
     one, _ = asked([1, 2, 1, 4], seed=4)
-    together = select.Source(one.ids.T, one.mask.T, one.states.transpose(0, 1))
-    tensors, chosen = Tensors(flat, CPU), RetrievalSettings(c=20)
-    for select_by in (select.near_tokens, select.near_members):
-        apart = {number for row in listed(select_by(tensors, one, chosen).entries) for number in row}
-        (joined,) = listed(select_by(tensors, together, chosen).entries)
+    together = Source(one.ids.T, one.mask.T, one.states.transpose(0, 1))
+    view, chosen = view_of(flat), RetrievalSettings(c=20, temperature=1.0)
+    for select_by in (fast.select, faster.select_members):
+        apart = {number for row in listed(entries_of(select_by(view, one, chosen))) for number in row}
+        (joined,) = listed(entries_of(select_by(view, together, chosen)))
         assert joined == sorted(apart)
 
 
 @pytest.mark.parametrize("gathered", [1, 100, 10**6])
-def test_what_is_looked_for_by_query_is_what_is_found_by_group(
-    flat: Datastore, monkeypatch: pytest.MonkeyPatch, gathered: int
+def test_ranges_that_are_gathered_give_what_ranges_that_are_read_give(
+    flat: Store, monkeypatch: pytest.MonkeyPatch, gathered: int
 ) -> None:
-    monkeypatch.setattr(select, "GATHERED", gathered)
-    tensors, types = Tensors(flat, CPU), torch.tensor([1, 1, 1, 2, 2])
+    """A GPU compares many queries with copies of their rows; a CPU reads each range once for all that ask."""
+    monkeypatch.setattr(searches, "GATHERED", gathered)
+    view, types = view_of(flat), torch.tensor([2, 1, 2, 1, 1])
     states = torch.from_numpy(asked(types.tolist(), seed=2)[1])
-    keys, offsets = tensors.keys("source"), tensors["type_offsets"]
-    begin, size = offsets[types], offsets[types + 1] - offsets[types]
-    counts = torch.tensor([3, 2])
-    by_group = select._by_group(tensors.buffers, states, counts, begin[[0, 3]], (begin + size)[[0, 3]], keys, 7)
-    order = torch.tensor([3, 0, 4, 2, 1])
-    by_query = select._by_query(tensors.buffers, states[order], begin[order], size[order], keys, 7)
-    assert torch.equal(by_query, by_group[order])
+    keys, ranges, search = view.keys("source"), view.ranges("type_offsets", types), searches.Search(CPU)
+    read = search.nearest(keys, ranges, states, 7)
+    search.device = torch.device("meta")  # any that is no CPU
+    for ours, theirs in zip(search.nearest(keys, ranges, states, 7), read, strict=True):
+        assert torch.equal(ours, theirs)
 
 
 def test_a_sentence_may_have_thousands_of_clusters(tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knnmt.retrieval import narrow, select
-from knnmt.retrieval.combine import merge
 from knnmt.retrieval.session import Retriever
+from knnmt.search import compiled_softmax
 from knnmt.store.format import Metric
+from knnmt.systems import similar as system
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.system import merge
 
 from ..oracle import similar, systems
 from .examples import CPU, CUDA, Case, oracle_settings, some_segments, with_threads
@@ -48,7 +49,7 @@ def shares(tokens: torch.Tensor, log_p: torch.Tensor) -> dict[int, float]:
 
 def limited(limits: similar.Limits) -> Any:
     """The system, bound by these limits."""
-    return patch.multiple(select, BEST=limits.best, OFFERED=limits.offered, COMMON=limits.common, ALIKE=limits.alike)
+    return patch.multiple(system, BEST=limits.best, OFFERED=limits.offered, COMMON=limits.common, ALIKE=limits.alike)
 
 
 def assert_as_oracle(
@@ -135,7 +136,7 @@ def test_several_threads_find_what_one_finds(tmp_path: Path, monkeypatch: pytest
     retriever = Retriever(case.write(tmp_path / "store"), CPU, RetrievalSettings(system="similar"))
     look, states = case.look(retriever), torch.from_numpy(case.states)
     alone = look.lookup.neighbours(states)
-    monkeypatch.setattr(narrow, "WORTH", 1)
+    monkeypatch.setattr(compiled_softmax, "WORTH", 1)
     with with_threads(3):
         together = look.lookup.neighbours(states)
     for ours, theirs in zip(together[:3], alone[:3], strict=True):

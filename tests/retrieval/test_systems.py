@@ -162,7 +162,7 @@ def test_sentences_that_stay_find_what_they_found_before(tmp_path: Path, system:
     for seed, rows in product(range(4), ([0, 3], [1, 2], [2], [0, 1, 2, 3])):
         case = Case.drawn(seed, batch=4)
         look = case.look(Retriever(case.write(tmp_path / f"store{seed}{rows}"), CPU, choose(system)))
-        states = look.tensors.query(torch.from_numpy(case.states))
+        states = look.view.query(torch.from_numpy(case.states))
         before, neighbours = look.lookup.find(states), look.lookup.neighbours(states)
         look.keep(torch.tensor(rows))
         for ours, theirs in zip(look.lookup.find(states[rows])[:4], before[:4], strict=True):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from knnmt.corpus.segment import Segment as Text
 from knnmt.model.transformer import States
-from knnmt.retrieval import taught as taught_rule
+from knnmt.retrieval import lessons as taught_rule
 from knnmt.retrieval.session import Retriever, Sources
 from knnmt.store.format import Metric
 from knnmt.store.lessons import Lesson, Record
@@ -74,14 +74,14 @@ def expected(
     lesson_of = [lesson for lesson in segments for _ in lesson.target_ids]
     about = case.ids[row], case.source[row], case.states[row, beam]
     stored = ORACLE[system](case.arrays, *about, s)
-    own = replace(s, k=1000, c=taught_rule.SEARCH.seen, temperature=taught_rule.TEMPERATURE * scale)
+    own = replace(s, k=1000, c=taught_rule.C, temperature=taught_rule.TEMPERATURE * scale)
     limit = taught_rule.MUCH_NEARER * stored.nearest + taught_rule.SAME * scale
     agreed = [
         near
         for near in ORACLE["fast"](taught, *about, own).neighbours
         if np.mean([kind in lesson_of[near.entry].source_ids for kind in case.ids[row]]) >= taught_rule.AGREED
     ]
-    heard = [near for near in agreed[: taught_rule.SEARCH.k] if near.distance <= limit]
+    heard = [near for near in agreed[: taught_rule.K] if near.distance <= limit]
     nearest = min((near.distance for near in heard), default=np.inf)
     lessons = taught_rule.WEIGHT * max(0.0, 1.0 - nearest / (taught_rule.REACH * scale))
     p = systems.mixed(case.p_mt[row, beam], stored, s)
@@ -110,7 +110,7 @@ def test_a_system_finds_lessons_beside_what_is_stored(
         ours, found = case.mixed(retriever), sources(case, retriever)
         for row in range(len(case.ids)):
             for beam in range(case.states.shape[1]):
-                truth = expected(system, case, segments, row, beam, wanted, retriever.tensors.scale)
+                truth = expected(system, case, segments, row, beam, wanted, retriever.live.view.scale)
                 np.testing.assert_allclose(ours[row, beam], truth.p, atol=1e-5)
                 if metric == "squared":
                     there = found.entries[row, beam][found.shares[row, beam] > 1e-9]
@@ -194,4 +194,4 @@ def test_a_folded_lesson_is_found_once_and_by_its_number_in_the_part(tmp_path: P
 def test_nothing_taught_costs_nothing(tmp_path: Path) -> None:
     case = Case.drawn(6)
     retriever = Retriever(case.write(tmp_path / "store"), CPU, RetrievalSettings(system="fast", temperature=1.0))
-    assert type(case.look(retriever).lookup).__name__ == "Exact"
+    assert type(case.look(retriever).lookup).__name__ == "Nearest"

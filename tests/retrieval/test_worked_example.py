@@ -14,7 +14,9 @@ import torch
 from knnmt.model.transformer import States
 from knnmt.retrieval.session import Retriever, SentenceLookup
 from knnmt.store.store import Datastore
+from knnmt.systems.faster import NearestCluster, near_clusters
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.system import Source
 
 from ..build.examples import written
 from ..oracle.test_worked_example import EXAMPLE, SENTENCE, STATES, A, B, D, F, a, b, c, d, e
@@ -66,14 +68,12 @@ def test_the_sentence_chooses_1b_1c_and_1e(store: Datastore) -> None:
     retriever = Retriever(store, CPU, RetrievalSettings(system="fast-clustered"))
     ids = torch.tensor([SENTENCE])
     source = torch.from_numpy(STATES).float()[None]
-    from knnmt.retrieval.select import Source, near_members_by_cluster
-
-    chosen = near_members_by_cluster(
-        retriever.tensors, Source(ids, torch.ones_like(ids, dtype=torch.bool), source), retriever.settings
-    )
-    assert chosen.clusters.tolist() == [[1, 3, 6]]
+    view, asked = retriever.live.view, Source(ids, torch.ones_like(ids, dtype=torch.bool), source)
+    clusters = near_clusters(view, asked, "link")
+    assert clusters.tolist() == [[1, 3, 6]]
+    chosen = NearestCluster(view, clusters, 1, 1.0)
     assert chosen.entries.tolist() == [[1, 6, 2, 3, 11, 16]]  # {z12, z24}, {z13, z21}, {z35, z52}
-    assert chosen.slots.tolist() == [[0, 0, 1, 1, 2, 2]]
+    assert chosen.bounds.tolist() == [[0, 2, 4, 6]]
 
 
 def test_faster_takes_the_nearest_cluster_and_its_cached_ranking(store: Datastore) -> None:

@@ -17,10 +17,10 @@ from knnmt.build.settings import BuildSettings
 from knnmt.corpus.segment import Segment
 from knnmt.errors import DataError, StoreError
 from knnmt.model.checkpoint import Model, load
-from knnmt.retrieval.session import SYSTEMS
 from knnmt.store import store as opened
 from knnmt.store.lessons import Record, from_bytes, to_bytes
 from knnmt.store.store import Datastore
+from knnmt.systems import SYSTEMS
 
 from ..build.examples import parallel_text
 

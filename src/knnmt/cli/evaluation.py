@@ -129,8 +129,8 @@ def tune(
 
     from knnmt.corpus import Languages, read_all
     from knnmt.overlap import overlaps
-    from knnmt.retrieval.session import require_system
     from knnmt.store.store import Datastore
+    from knnmt.systems import require_system
     from knnmt.translate import TranslateSettings
     from knnmt.tune import tune as search
 

@@ -80,7 +80,7 @@ def build(
     from knnmt.build.settings import BuildSettings
     from knnmt.corpus import CleanSettings, Languages, files_of, read_all
     from knnmt.corpus.files import require_readable
-    from knnmt.retrieval.session import require_system
+    from knnmt.systems import require_system
 
     settings = checked(
         BuildSettings, systems=tuple(systems or ()), key=key, metric=metric, keys=keys, cluster_size=cluster_size,

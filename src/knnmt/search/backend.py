@@ -53,7 +53,7 @@ class Search:
             of = None if members is None else members[block]
             squared, numbers = self._nearest(rows, ranges[0][:, block], ranges[1][:, block], queries, count, of)
             if of is not None:
-                numbers = of[numbers].long()
+                numbers = of[numbers.masked_fill(squared == FAR, 0)].long()
             found.append((squared, numbers + first))
         squared, numbers = found[0]
         if len(found) > 1:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from knnmt.retrieval.combine import Neighbours
 
 from knnmt.errors import DataError, UsageError
 from knnmt.lab.bench import batch_size, speed
@@ -15,9 +16,9 @@ from knnmt.lab.bench.settings import BenchSettings, Sweep
 from knnmt.lab.bench.speed import Run, Runner, Variant, interleaved, measure, of_length, served
 from knnmt.model.checkpoint import Model, load
 from knnmt.model.transformer import States
-from knnmt.retrieval.combine import Neighbours
-from knnmt.retrieval.session import SYSTEMS, Retriever, SentenceLookup
+from knnmt.retrieval.session import Retriever, SentenceLookup
 from knnmt.store.store import Datastore
+from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.trace import NO_TRACE, Trace
 from knnmt.translate import TranslateSettings, Translator

@@ -13,9 +13,10 @@ from knnmt.lab.bench.interval import Ratio, Spread, ratio, spread
 from knnmt.lab.bench.peak import Memory, peak
 from knnmt.lab.bench.settings import OF_RETRIEVAL, BenchSettings, Sweep
 from knnmt.model.checkpoint import Model
-from knnmt.retrieval.session import SYSTEMS, Retriever, serves
+from knnmt.retrieval.session import Retriever
 from knnmt.retrieval.tensors import Tensors
 from knnmt.store.store import Datastore
+from knnmt.systems import SYSTEMS, serves
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.trace import NO_TRACE, Trace
 from knnmt.translate import TranslateSettings, Translator

@@ -10,8 +10,8 @@ from knnmt.build.settings import BuildSettings
 from knnmt.errors import UsageError
 from knnmt.languages import Languages
 from knnmt.model.checkpoint import EMBEDDED
-from knnmt.retrieval.session import SYSTEMS
 from knnmt.settings import refusal
+from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import Adapt, RetrievalSettings
 
 BASE = "base"

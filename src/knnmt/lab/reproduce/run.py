@@ -34,10 +34,10 @@ from knnmt.lab.reproduce.results import (
 from knnmt.lab.reproduce.score import compare
 from knnmt.model.checkpoint import Model, load
 from knnmt.overlap import Overlaps, overlaps
-from knnmt.retrieval.session import SYSTEMS
 from knnmt.store import format
 from knnmt.store.describe import describe
 from knnmt.store.store import Datastore, Part
+from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
 from knnmt.tune import tune
