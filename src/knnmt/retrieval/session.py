@@ -11,7 +11,7 @@ from knnmt.errors import StoreError, UsageError
 from knnmt.model.transformer import States
 from knnmt.retrieval import lookup, select
 from knnmt.retrieval.combine import Neighbours, learned, mix, weights
-from knnmt.retrieval.gate import Purpose, require_gate
+from knnmt.retrieval.gate import Gate, Purpose, require_gate
 from knnmt.retrieval.taught import Heard, LessonLookup
 from knnmt.retrieval.tensors import Tensors
 from knnmt.search.nearest import compiles
@@ -89,18 +89,6 @@ def automatic(store: Datastore) -> str:
     raise StoreError(f"{store.path} was built for none of {', '.join(AUTO)}: name a system that it has")
 
 
-def chosen_settings(store: Datastore, system: str | None, given: RetrievalSettings | None) -> RetrievalSettings:
-    """The settings that a store is searched with: those given, else those it was tuned to, else the defaults.
-
-    What it was tuned to is for one system, and not used where another one is named; `auto` is the one it was tuned for.
-    """
-    tuned = store.tuned if given is None else None
-    if tuned is not None and system not in (None, "auto", tuned.system):
-        tuned = None  # what is good for one system need not be for another
-    chosen = given or tuned or RetrievalSettings()
-    return chosen if system is None or (tuned and system == "auto") else chosen.of(system)
-
-
 def require_system(name: str) -> System:
     """The system of a name."""
     if name not in SYSTEMS:
@@ -109,7 +97,7 @@ def require_system(name: str) -> System:
 
 
 class Retriever:
-    """A store, ready to be looked up by a model on its device.
+    """A store, ready to be looked up by a model on its device; the gate is for settings by which λ is learned.
 
     `left_out` are numbers of the store's segments that nothing may find; `tensors` are those of another retriever of
     the store, to share, with what that leaves out.
@@ -121,6 +109,7 @@ class Retriever:
         device: torch.device,
         settings: RetrievalSettings,
         *,
+        gate: Gate | None = None,
         left_out: Collection[int] = (),
         tensors: Tensors | None = None,
     ) -> None:
@@ -130,14 +119,15 @@ class Retriever:
         if settings.system == "knn" and settings.index:
             system = System(select.everything, lookup.Indexed, KEYS)
         _check_k(store, settings)
+        self.gate: Gate | None = None
         if settings.adapt == "learned":
             purpose = Purpose(settings.system, store.manifest.key, store.manifest.metric)
-            settings = settings.model_copy(update={"gate": require_gate(settings.gate, purpose).on(device)})
+            self.gate = require_gate(gate, purpose).on(device)
         self.store, self.settings, self.system = store, settings, system
         self.tensors = tensors or Tensors(store, device, left_out)
         _open(store, settings.system)
 
-    def look(self, ids: Tensor, mask: Tensor, states: Tensor, trace: Trace = NO_TRACE) -> "SentenceLookup":
+    def look(self, ids: Tensor, mask: Tensor, states: Tensor, *, trace: Trace = NO_TRACE) -> "SentenceLookup":
         """What sentences may see. ids, mask: (B, S); states: (B, S, d), of the encoder."""
         self.tensors.refresh()
         source, system, tensors = select.Source(ids, mask, states), self.system, self.tensors
@@ -167,7 +157,7 @@ class SentenceLookup:
 
     def __init__(self, retriever: Retriever, found: lookup.Lookup, taught: LessonLookup | None, trace: Trace) -> None:
         self.retriever, self.lookup, self.taught, self.trace = retriever, found, taught, trace
-        self.tensors, self.settings = retriever.tensors, retriever.settings
+        self.tensors, self.settings, self.gate = retriever.tensors, retriever.settings, retriever.gate
         self.key = retriever.store.manifest.key
         self.temperature = retriever.settings.temperature_of(retriever.tensors.scale)
 
@@ -202,8 +192,8 @@ class SentenceLookup:
 
     def weight(self, found: Neighbours, logits: Tensor, normaliser: Tensor) -> Tensor:
         """λ of each beam (B, K), given what it found and p_MT, as logits (B, K, V) and their normaliser (B, K)."""
-        if self.settings.adapt == "learned":
-            return learned(found, logits, normaliser, self.settings, self.tensors.scale)
+        if self.gate is not None:
+            return learned(found, logits, normaliser, self.gate, self.tensors.scale)
         return weights(found.nearest, self.settings, self.tensors.scale)
 
     def sources(self, states: States, logits: Tensor, normaliser: Tensor) -> Sources:
