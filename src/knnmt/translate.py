@@ -20,7 +20,8 @@ from knnmt.errors import DataError, UsageError
 from knnmt.evidence import TokenEvidence, explain
 from knnmt.model.checkpoint import EMBEDDED, Model, load
 from knnmt.model.represent import padded
-from knnmt.retrieval.session import Retriever, chosen_settings
+from knnmt.retrieval.session import Retriever
+from knnmt.retrieval.tuned import Tuned, chosen_for
 from knnmt.settings import Settings
 from knnmt.store.exact import one_line
 from knnmt.store.store import Added, Datastore
@@ -102,7 +103,7 @@ class Translator:
         store: str | Path | Datastore | None = None,
         *,
         system: str | None = None,
-        retrieval: RetrievalSettings | None = None,
+        retrieval: RetrievalSettings | Tuned | None = None,
         left_out: Collection[int] = (),
         retriever: Retriever | None = None,
         trace: Trace = NO_TRACE,
@@ -125,8 +126,10 @@ class Translator:
         if store is not None:
             store.check(self.model)
         if store is not None and retriever is None and system != "base":
-            chosen = chosen_settings(store, system, retrieval)
-            self.retriever = Retriever(store, self.model.device, chosen, left_out=left_out)
+            chosen = chosen_for(store, system, retrieval)
+            self.retriever = Retriever(
+                store, self.model.device, chosen.settings, gate=chosen.gate, left_out=left_out
+            )  # fmt: skip
 
     def using(self, system: str | None = None, *, weight: float | None = None) -> "Translator":
         """A translator with another system or weight λ that shares model, store and what was read of it."""
@@ -139,8 +142,10 @@ class Translator:
         chosen = self.retriever.settings if self.retriever is not None else RetrievalSettings()
         chosen = chosen if system is None else chosen.of(system)
         chosen = chosen if weight is None else chosen.weighing(weight)
-        tensors = self.retriever.tensors if self.retriever is not None else None
-        other.retriever = Retriever(self.store, self.model.device, chosen, left_out=self.left_out, tensors=tensors)
+        tensors, gate = (self.retriever.tensors, self.retriever.gate) if self.retriever is not None else (None, None)
+        other.retriever = Retriever(
+            self.store, self.model.device, chosen, gate=gate, left_out=self.left_out, tensors=tensors
+        )
         return other
 
     def add(self, segments: Sequence[Segment], *, bad: Callable[[DataError], None] | None = None) -> Added:
@@ -333,7 +338,7 @@ class Translator:
             lookup = None
             if self.retriever is not None:
                 with trace.stage("select"):
-                    lookup = self.retriever.look(ids, mask, encoded.states, trace)
+                    lookup = self.retriever.look(ids, mask, encoded.states, trace=trace)
             with trace.stage("decode"):
                 hypotheses = search(
                     model.transformer, encoded, model.special, limits, beams=settings.beam, n_best=settings.n_best,

@@ -30,6 +30,8 @@ from knnmt.allocator import hold_little, trim
 from knnmt.model.represent import StateModel
 from knnmt.systems.settings import gate_file
 from knnmt.systems import SYSTEMS, require_system
+from knnmt.retrieval.tuned import gate_file
+from knnmt.systems import SYSTEMS, require_system
 
 _log = logging.getLogger(__name__)
 

@@ -163,7 +163,7 @@ def test_a_trace_changes_nothing_and_its_stages_are_those_of_the_whole(
 def test_a_ready_retriever_takes_the_place_of_its_settings(model: Model, store: Datastore, texts: list[str]) -> None:
     ready = Retriever(store, model.device, RetrievalSettings(system="knn", k=2), left_out=[0, 1])
     translator = Translator(model, retriever=ready)
-    assert (translator.store, translator.retriever, translator.left_out) == (store, ready, {0, 1})
+    assert (translator.store, translator.retriever, translator.left_out) == (store, ready, frozenset({0, 1}))
     same = Translator(model, store, retrieval=ready.settings, left_out=[0, 1])
     assert translator.translate(texts) == same.translate(texts)
     with pytest.raises(UsageError, match="give either it or those"):
