@@ -81,6 +81,9 @@ class Translation:
     evidence: tuple[TokenEvidence, ...] = ()
     match: Segment | None = None
 
+    def __repr__(self) -> str:
+        return f"Translation({self.text!r}, score={self.score:.3f})"
+
 
 class Translator:
     """Translates with a pretrained model and, where one is given, with a store of translations.

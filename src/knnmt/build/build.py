@@ -28,6 +28,7 @@ from knnmt.build.settings import BuildSettings
 from knnmt.errors import KnnmtError, StoreError, UsageError, writing_to
 from knnmt.memory import hold_little, trim
 from knnmt.model.represent import StateModel
+from knnmt.optional import require
 from knnmt.systems.settings import gate_file
 from knnmt.retrieval.session import SYSTEMS, require_system
 
@@ -80,6 +81,8 @@ def build(
     settings = settings or BuildSettings()
     for name in settings.systems:
         require_system(name)
+    if settings.index:
+        require("faiss", extra="faiss")  # now, not after an hour
     if alignments is not None:
         settings = settings.model_copy(update={"clean": None})
     languages = Languages.parse(langs)

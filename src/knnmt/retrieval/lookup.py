@@ -5,13 +5,13 @@ sentences, beams or tokens in a step, nor anything that waits for the device (FA
 with their distances; `neighbours` gives p_kNN, which for `Ranked` is prepared beforehand.
 """
 
-from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from knnmt.optional import require
 from knnmt.retrieval.combine import Neighbours, merge
 from knnmt.retrieval.select import Selection
 from knnmt.retrieval.tensors import Tensors
@@ -318,7 +318,7 @@ def _filled(tokens: Tensor, slots: Tensor, new: Tensor, vocabulary: int) -> Tens
 
 def _less(hidden: Tensor, index: Any) -> Any:
     """What makes a FAISS index search among the entries that are not hidden (E,)."""
-    faiss: Any = import_module("faiss")  # its types do not know the arguments that these take
+    faiss = require("faiss", extra="faiss")
     kept = faiss.IDSelectorBitmap(np.packbits(~hidden.cpu().numpy(), bitorder="little"))
     if hasattr(index, "nprobe"):
         return faiss.SearchParametersIVF(sel=kept, nprobe=index.nprobe)

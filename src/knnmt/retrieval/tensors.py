@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from knnmt.errors import StoreError
+from knnmt.optional import require
 from knnmt.search import pq
 from knnmt.search.nearest import FAR, Buffers, compiles
 from knnmt.store.format import INDEX, Metric
@@ -235,9 +236,7 @@ class Tensors:
     def index(self, nprobe: int) -> Any:
         """The FAISS index over the target keys."""
         if self._index is None:
-            import faiss
-
-            self._index = faiss.read_index(str(self.store.part.file(INDEX)))
+            self._index = require("faiss", extra="faiss").read_index(str(self.store.part.file(INDEX)))
             if self._index.ntotal != self.store.part.sizes["entries"]:
                 raise StoreError(f"{self.store.path} is damaged: its index is not of its entries")
         if hasattr(self._index, "nprobe"):  # that of a small store has no lists
