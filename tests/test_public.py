@@ -17,6 +17,8 @@ from knnmt.optional import require
 
 from .build.examples import parallel_text
 
+ROOT = Path(__file__).parents[1]
+
 
 def test_every_public_name_is_there() -> None:
     for name in knnmt.__all__:
@@ -69,3 +71,12 @@ def test_a_build_with_an_index_is_refused_at_once_without_faiss(
     with pytest.raises(MissingExtraError, match="faiss"):
         build([corpus], model, tmp_path / "store", "de-en", BuildSettings(index=True))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["train.tsv"]
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="packages are made of what git does not ignore")
+def test_no_source_is_ignored() -> None:
+    sources = "\n".join(str(path.relative_to(ROOT)) for path in (ROOT / "src").rglob("*.py"))
+    done = subprocess.run(
+        ["git", "check-ignore", "--no-index", "--stdin"], cwd=ROOT, input=sources, capture_output=True, text=True
+    )
+    assert done.stdout == ""
