@@ -4,12 +4,12 @@ PIP_ARGS ?= -c constraints.txt
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: demo test test-browser test-slow lint format wheel clean
+.PHONY: demo test test-browser test-slow lint docs format package clean
 
 demo: .venv/.demo
 	$(BIN)/knnmt demo
 
-test: lint
+test: lint docs
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 test-browser: .venv/.installed
@@ -23,12 +23,16 @@ lint: .venv/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# any link or anchor that leads nowhere is an error; the site is in build/site
+docs: .venv/.installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 format: .venv/.installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-wheel: .venv/.installed
-	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip wheel --no-deps -w dist .
+package: .venv/.installed
+	$(BIN)/python -m build
 
 clean:
 	rm -rf .venv dist build

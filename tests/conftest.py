@@ -4,6 +4,7 @@ import io
 import json
 import os
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # one of several processes, which share
     for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):  # of the processes that it starts
         os.environ.setdefault(name, "1")
     torch.set_num_threads(1)
+
+if sys.platform == "win32":  # these fork, open pseudo-terminals or limit what a process may use
+    collect_ignore_glob = [
+        "cli/*", "build/test_build.py", "build/test_interrupted.py", "store/test_lessons.py",
+        "store/test_taught_interrupted.py",
+    ]  # fmt: skip
 
 VOCABULARY, PAD, END, TAG = 997, 1, 2, 7
 # seed of the weights and push towards the end, with which a family gives texts of many lengths

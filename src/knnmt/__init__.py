@@ -13,22 +13,42 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from knnmt.build.settings import BuildSettings
     from knnmt.corpus.segment import Segment
+    from knnmt.errors import (
+        DataError,
+        KnnmtError,
+        MissingExtraError,
+        ModelError,
+        SettingsError,
+        StoreError,
+        UsageError,
+    )
     from knnmt.store.store import Datastore
     from knnmt.systems.settings import RetrievalSettings
     from knnmt.translate import TranslateSettings, Translation, Translator
 
 __all__ = [
     "BuildSettings",
+    "DataError",
     "Datastore",
+    "KnnmtError",
+    "MissingExtraError",
+    "ModelError",
     "RetrievalSettings",
     "Segment",
+    "SettingsError",
+    "StoreError",
     "TranslateSettings",
     "Translation",
     "Translator",
+    "UsageError",
     "__version__",
 ]
 
 _HOMES = {
+    **dict.fromkeys(
+        ("DataError", "KnnmtError", "MissingExtraError", "ModelError", "SettingsError", "StoreError", "UsageError"),
+        "errors",
+    ),
     "BuildSettings": "build.settings",
     "Datastore": "store.store",
     "RetrievalSettings": "systems.settings",
@@ -59,3 +79,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(f"knnmt.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'knnmt' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

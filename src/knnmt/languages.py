@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Self
 
+import langcodes
+
 from knnmt.errors import UsageError
 
 # In a string with hyphens only the capitals of a region or script tell `en-pt-BR` from `en-PT` + `br`.
@@ -15,18 +17,30 @@ _LOOSE_PAIR = re.compile(r"([A-Za-z]{2,3}(?:_[A-Za-z0-9]{2,4})*)-([A-Za-z]{2,3}(
 
 
 def normal_tag(tag: str) -> str:
-    """Bring `DE_de`, `zh_hans` and `sr@latin` to one spelling: `de-DE`, `zh-Hans`, `sr-Latin`."""
-    first, *rest = re.split("[-_@]", tag.strip())
-    return "-".join([first.lower(), *(part.upper() if len(part) < 4 else part.title() for part in rest)])
+    """Spell a tag as BCP 47 does: `DE_de` is `de-DE`, `zh_hans` `zh-Hans`, `sr@latin` `sr-Latn`. Others stay."""
+    spelled = tag.strip().replace("@latin", "-Latn").replace("@", "-")  # gettext's modifiers
+    try:
+        return langcodes.Language.get(spelled, normalize=False).to_tag()
+    except langcodes.LanguageTagError:
+        return tag
+
+
+def standard_tag(tag: str) -> str:
+    """The tag that all names of a language share: `deu`, `deu_Latn` and `de` are `de`, `arb` is `ar`, `iw` is `he`."""
+    spelled = normal_tag(tag)
+    try:
+        return langcodes.standardize_tag(spelled, macro=True)
+    except langcodes.LanguageTagError:
+        return spelled
 
 
 @lru_cache(maxsize=4096)
 def closeness(asked: str, found: str) -> int:
-    """Rank a tag found in a file: 2 the very one asked for, 1 it will do, 0 another language.
+    """Rank a tag found in a file: 2 the one asked for, 1 it will do, 0 another language.
 
     `de` takes `de-DE` and `de-DE` takes `de`, but `pt-BR` never takes `pt-PT`.
     """
-    asked, found = normal_tag(asked), normal_tag(found)
+    asked, found = standard_tag(asked), standard_tag(found)
     if asked == found:
         return 2
     wanted, had = asked.split("-"), found.split("-")

@@ -84,6 +84,9 @@ class Translation:
     evidence: tuple[TokenEvidence, ...] = ()
     match: Segment | None = None
 
+    def __repr__(self) -> str:
+        return f"Translation({self.text!r}, score={self.score:.3f})"
+
 
 class Translator:
     """Translates with a pretrained model and, where one is given, with a store of translations.
@@ -114,7 +117,7 @@ class Translator:
         if retriever is not None:
             if store is not None or system is not None or retrieval is not None or left_out:
                 raise UsageError("a retriever has its own store and settings: give either it or those")
-            store, left_out = retriever.store, retriever.tensors.left_out
+            store, left_out = retriever.store, retriever.live.left_out
         if system not in (None, "auto", "base", *SYSTEMS):
             raise UsageError(f"there is no system {system!r}: use auto, base, {', '.join(SYSTEMS)}")
         if store is None and system not in (None, "base"):
@@ -142,9 +145,9 @@ class Translator:
         chosen = self.retriever.settings if self.retriever is not None else RetrievalSettings()
         chosen = chosen if system is None else chosen.of(system)
         chosen = chosen if weight is None else chosen.weighing(weight)
-        tensors, gate = (self.retriever.tensors, self.retriever.gate) if self.retriever is not None else (None, None)
+        live, gate = (self.retriever.live, self.retriever.gate) if self.retriever is not None else (None, None)
         other.retriever = Retriever(
-            self.store, self.model.device, chosen, gate=gate, left_out=self.left_out, tensors=tensors
+            self.store, self.model.device, chosen, gate=gate, left_out=self.left_out, live=live
         )
         return other
 
@@ -233,7 +236,7 @@ class Translator:
     ) -> Iterator[Translation]:
         """Translate the texts that begin at number `first` of the input."""
         if self.retriever is not None:
-            self.retriever.tensors.refresh()  # numbers of segments, as those left out, are of the store as it is now
+            self.retriever.live.refresh()  # numbers of segments, as those left out, are of the store as it is now
         pieces: list[list[int]] = []
         owners: list[list[int]] = []  # the pieces of each text
         texts = [one_line(_checked(text, first + number)) for number, text in enumerate(texts, start=1)]

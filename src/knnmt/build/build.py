@@ -28,6 +28,7 @@ from knnmt.build.settings import BuildSettings
 from knnmt.errors import KnnmtError, StoreError, UsageError, writing_to
 from knnmt.allocator import hold_little, trim
 from knnmt.model.represent import StateModel
+from knnmt.optional import require
 from knnmt.systems.settings import gate_file
 from knnmt.systems import SYSTEMS, require_system
 from knnmt.retrieval.tuned import gate_file
@@ -82,6 +83,8 @@ def build(
     settings = settings or BuildSettings()
     for name in settings.systems:
         require_system(name)
+    if settings.index:
+        require("faiss", extra="faiss")  # now, not after an hour
     if alignments is not None:
         settings = settings.model_copy(update={"clean": None})
     languages = Languages.parse(langs)

@@ -28,6 +28,7 @@ from knnmt.build.workers import parallel
 from knnmt.errors import DataError
 from knnmt.allocator import trim
 from knnmt.model.represent import StateModel, represent
+from knnmt.optional import require
 
 TOGETHER = 1000  # segments that are tokenized together
 SHARD = 16  # batches of tokens that are represented, and kept or done again, together
@@ -408,8 +409,7 @@ def index_keys(job: Job) -> None:
     """A FAISS index of all target keys, for kNN-MT, where the store is to have one."""
     if not job.settings.index:
         return
-    import faiss
-
+    faiss = require("faiss", extra="faiss")
     keys = arrays.read(job.part / "target_keys.npy")
     advance = job.watch("index", len(keys))
     kind = f"IVF{round(len(keys) ** 0.5)},PQ{pq.subspaces(keys.shape[1])}"

@@ -7,10 +7,16 @@ short strings, names and formulas, so only sure judgements count.
 import logging
 from collections.abc import Iterator
 from itertools import chain, islice
+from typing import TYPE_CHECKING
+
+import langcodes
 
 from knnmt.corpus.segment import Segment
 from knnmt.errors import UsageError
 from knnmt.languages import Languages
+
+if TYPE_CHECKING:
+    from py3langid.langid import LanguageIdentifier
 
 _log = logging.getLogger(__name__)
 
@@ -19,8 +25,7 @@ CHARACTERS = 20_000  # of a side of them, at most: more tell nothing new
 LETTERS = 200  # of both sides, at least: a corpus with fewer is not judged as a whole
 SWAPPED = 0.99  # how sure it must be, among the two languages, that a side is the other one
 OTHER = 0.02  # what is left for the language asked for, where a text is in another one
-# py3langid's codes where they differ from the usual ones
-_CODES = {"nb": "no", "iw": "he", "in": "id", "fil": "tl"}
+SAME = 1  # distance of two tags that name one language: nb and no, fil and tl
 # languages that it takes for one another
 _ALIKE = (
     {"no", "nn", "da"}, {"hr", "bs", "sr", "sl"}, {"id", "ms", "jv", "ace"}, {"cs", "sk"}, {"nl", "af", "fy"},
@@ -33,25 +38,28 @@ _ALIKE = (
 class Identifier:
     """What a text is, for a pair of languages that can be told apart; `of` makes one."""
 
-    def __init__(self, source: str, target: str) -> None:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier
-
-        self.source, self.target = source, target
-        self._all = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    def __init__(self, identifier: "LanguageIdentifier", source: str, target: str) -> None:
+        self.source, self.target = source, target  # as py3langid calls them
+        self._all = identifier
         self._alike = {code: {code}.union(*(some for some in _ALIKE if code in some)) for code in (source, target)}
 
     @classmethod
     def of(cls, languages: Languages) -> "Identifier | None":
         """The identifier of a pair, or None, with a warning, where the two cannot be told apart."""
-        source, target = (_code(tag) for tag in (languages.source, languages.target))
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+        identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+        source, target = (
+            langcodes.closest_supported_match(tag.partition("-")[0], identifier.labels, SAME)
+            for tag in (languages.source, languages.target)
+        )
+        if source is None or target is None:
+            _log.warning("no language check for %s: py3langid does not know both languages", languages)
+            return None
         if source == target:
             _log.warning("no language check for %s: py3langid does not tell regions apart", languages)
             return None
-        found = cls(source, target)
-        if not {source, target} <= set(found._all.labels):
-            _log.warning("no language check for %s: py3langid does not know both languages", languages)
-            return None
-        return found
+        return cls(identifier, source, target)
 
     def shares(self, text: str) -> dict[str, float]:
         """How likely a text is each language, by py3langid's codes, the likeliest first."""
@@ -107,8 +115,3 @@ def _joined(texts: list[str]) -> str:
 
 def _letters(text: str) -> int:
     return sum(map(str.isalpha, text))
-
-
-def _code(tag: str) -> str:
-    code = tag.partition("-")[0]
-    return _CODES.get(code, code)

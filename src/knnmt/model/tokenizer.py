@@ -10,16 +10,11 @@ from itertools import pairwise
 from typing import Any
 
 from knnmt.errors import UsageError
+from knnmt.languages import normal_tag, standard_tag
 
 TAG = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]+")  # de_DE of mBART, deu_Latn of NLLB
 PLAIN = {"verbose": False, "split_special_tokens": True}  # `</s>` in a text is text, such as the end of an HTML tag
 PROBES = ("Der Hund läuft (sehr) schnell, 12.500 m!", "The dog runs, doesn't it?", "Собака — 狗 \t «x_y»")
-THREE_LETTERS = {
-    "ar": "arb", "bg": "bul", "cs": "ces", "da": "dan", "de": "deu", "el": "ell", "en": "eng", "es": "spa", "et": "est",
-    "fi": "fin", "fr": "fra", "he": "heb", "hi": "hin", "hr": "hrv", "hu": "hun", "id": "ind", "it": "ita", "ja": "jpn",
-    "ko": "kor", "lt": "lit", "lv": "lvs", "nb": "nob", "nl": "nld", "pl": "pol", "pt": "por", "ro": "ron", "ru": "rus",
-    "sk": "slk", "sl": "slv", "sr": "srp", "sv": "swe", "th": "tha", "tr": "tur", "uk": "ukr", "vi": "vie", "zh": "zho",
-}  # fmt: skip  # NLLB's names of common languages
 
 
 @dataclass(frozen=True)
@@ -147,10 +142,12 @@ def _choose(language: str | None, codes: Sequence[str], side: str) -> str:
     """The model's code for a language: the same, or the only one that stands for it (`de` for `de_DE`, `deu_Latn`)."""
     if language is None:
         raise UsageError(f"this model knows {len(codes)} languages: name two, such as --langs {codes[0]}-{codes[-1]}")
-    wanted = language.lower().replace("-", "_")
-    exact = [code for code in codes if code.lower() == wanted]
-    names = {wanted, THREE_LETTERS.get(wanted, wanted)}
-    found = exact or [code for code in codes if code.lower().split("_")[0] in names]
+    wanted = standard_tag(language)
+    found = (
+        [code for code in codes if normal_tag(code) == normal_tag(language)]
+        or [code for code in codes if standard_tag(code) == wanted]
+        or [code for code in codes if standard_tag(code).split("-")[0] == wanted]
+    )
     if len(found) == 1:
         return found[0]
     shown = ", ".join(found or codes[:12]) + ("" if found or len(codes) <= 12 else ", …")

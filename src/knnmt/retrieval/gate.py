@@ -20,7 +20,7 @@ from knnmt.errors import DataError, UsageError
 from knnmt.store.format import write_whole
 
 if TYPE_CHECKING:
-    from knnmt.retrieval.combine import Neighbours
+    from knnmt.systems.system import Neighbours
 
 FORMAT = "knnmt-gate-1"
 FEATURES = ("distance", "best", "agreed")

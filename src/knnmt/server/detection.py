@@ -3,6 +3,8 @@
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import langcodes
+
 from knnmt.errors import UsageError
 from knnmt.languages import Languages, closeness, normal_tag
 from knnmt.translate import Translator
@@ -14,19 +16,6 @@ CERTAIN = 0.9  # how sure the identifier must be that a text is in the target la
 LOOKED_AT = 2000  # characters of a text; more tell nothing new
 # py3langid's codes where they differ from the usual ones
 _USUAL = {"no": "nb"}
-NAMES = {
-    "af": "Afrikaans", "ar": "Arabic", "az": "Azerbaijani", "be": "Belarusian", "bg": "Bulgarian", "bn": "Bengali",
-    "bs": "Bosnian", "ca": "Catalan", "cs": "Czech", "cy": "Welsh", "da": "Danish", "de": "German", "el": "Greek",
-    "en": "English", "eo": "Esperanto", "es": "Spanish", "et": "Estonian", "eu": "Basque", "fa": "Persian",
-    "fi": "Finnish", "fr": "French", "ga": "Irish", "gl": "Galician", "he": "Hebrew", "hi": "Hindi", "hr": "Croatian",
-    "hu": "Hungarian", "hy": "Armenian", "id": "Indonesian", "is": "Icelandic", "it": "Italian", "ja": "Japanese",
-    "ka": "Georgian", "kk": "Kazakh", "ko": "Korean", "lb": "Luxembourgish", "lt": "Lithuanian", "lv": "Latvian",
-    "mk": "Macedonian", "ms": "Malay", "mt": "Maltese", "nb": "Norwegian", "nl": "Dutch", "nn": "Norwegian Nynorsk",
-    "no": "Norwegian", "pl": "Polish", "pt": "Portuguese", "ro": "Romanian", "ru": "Russian", "sk": "Slovak",
-    "sl": "Slovenian", "sq": "Albanian", "sr": "Serbian", "sv": "Swedish", "sw": "Swahili", "ta": "Tamil",
-    "th": "Thai", "tl": "Tagalog", "tr": "Turkish", "uk": "Ukrainian", "ur": "Urdu", "uz": "Uzbek",
-    "vi": "Vietnamese", "zh": "Chinese",
-}  # fmt: skip
 
 
 def languages_of(translator: Translator, asked: str | None = None) -> Languages:
@@ -42,10 +31,8 @@ def languages_of(translator: Translator, asked: str | None = None) -> Languages:
 
 
 def name_of(tag: str) -> str:
-    """A language in English, or the tag where no name is known."""
-    name = NAMES.get(tag.partition("-")[0], tag)
-    region = tag.partition("-")[2]
-    return f"{name} ({region})" if region and name != tag else name
+    """A language in English, `Portuguese (Brazil)`; the tag itself where it names no language."""
+    return langcodes.Language.get(tag).display_name() if langcodes.tag_is_valid(tag) else tag
 
 
 class Pair:

@@ -132,6 +132,12 @@ class Datastore:
         self.path, self._stamp = path, format.stamp(path)
         self._take(manifest)
 
+    def __repr__(self) -> str:
+        made = self.manifest
+        systems = ", ".join(made.settings.get("systems") or ("all",))
+        known = f"{made.languages}, {made.model}, {len(self):,} segments, systems: {systems}"
+        return f"{type(self).__name__}({str(self.path)!r}, {known})"
+
     def _take(self, manifest: format.Manifest) -> None:
         """Be the store that a manifest describes, with what its journal says by now."""
         if len(manifest.parts) != 1:

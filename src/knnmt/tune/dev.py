@@ -39,15 +39,15 @@ class Dev:
             for some in self.sets
             for fold in some.folds
         }
-        self.scale = next(iter(self._first.values())).tensors.scale
+        self.scale = next(iter(self._first.values())).live.view.scale
 
     def __len__(self) -> int:
         return sum(map(len, self.sets))
 
     def retriever(self, fold: Fold, settings: RetrievalSettings, gate: Gate | None = None) -> Retriever:
         """What the segments of a fold are looked up by."""
-        tensors = self._first[fold.left_out].tensors
-        return Retriever(self.store, self.model.device, settings, gate=gate, tensors=tensors)
+        live = self._first[fold.left_out].live
+        return Retriever(self.store, self.model.device, settings, gate=gate, live=live)
 
     def shown(self, settings: RetrievalSettings) -> list[list[Shown]]:
         """The segments of each dev set, with what they are looked up by."""

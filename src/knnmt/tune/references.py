@@ -15,7 +15,7 @@ from knnmt.corpus.segment import Segment
 from knnmt.model.checkpoint import Model
 from knnmt.model.represent import batches, padded
 from knnmt.model.transformer import States
-from knnmt.retrieval.combine import weights
+from knnmt.retrieval.mix import weights
 from knnmt.retrieval.gate import Lesson, features
 from knnmt.retrieval.session import Retriever, SentenceLookup
 from knnmt.systems.settings import RetrievalSettings
@@ -69,7 +69,7 @@ class _Shown(NamedTuple):
     @property
     def query(self) -> Tensor:
         """What is looked up. (B, T, d)."""
-        return self.look.tensors.query(self.states.key(self.look.key))
+        return self.look.query(self.states)
 
     def of_wanted(self, log_p: Tensor) -> Tensor:
         """The probability of each token. (B, T, V) to (B, T)."""
@@ -92,7 +92,7 @@ def see(model: Model, shown: Sequence[Shown], advance: Callable[[int], None]) ->
             p_mt = some.of_wanted(some.logits.log_softmax(dim=-1))
             kept = found.distances, matches, found.nearest, p_mt
             rows.append(tuple(each[some.there].cpu() for each in kept))
-            counts.append(found.columns()[3][some.there].cpu() if found.log_counts.ndim else None)
+            counts.append(found.log_counts.expand_as(found.distances)[some.there].cpu() if found.log_counts.ndim else None)
             advance(len(some.segments))
     if not rows:
         return None
@@ -104,7 +104,7 @@ def see(model: Model, shown: Sequence[Shown], advance: Callable[[int], None]) ->
         nearest=torch.cat(nearest),
         p_mt=torch.cat(p),
         log_counts=_joined(filled, 0.0) if any(some is not None for some in counts) else torch.zeros(()),
-        scale=shown[0][0].tensors.scale,
+        scale=shown[0][0].live.view.scale,
     )
 
 
@@ -115,15 +115,15 @@ def lesson(model: Model, shown: Sequence[Shown], advance: Callable[[int], None])
     before = 0  # segments of other retrievers
     for retriever, segments in shown:
         for some in _show(model, retriever, segments):
-            found = some.look.neighbours(some.states)
+            found = some.look.lookup.neighbours(some.query)
             fixed = some.look.weight(found, some.logits, some.logits[:, :, 0])  # by distance
             open_ = found.nearest < torch.inf
             p_knn = _p_of(found.tokens, found.log_p, some.wanted)
-            heard = some.look.heard(some.states, found.nearest)
+            heard = some.look.heard(some.query, found.nearest)
             if heard is not None:  # a lesson has a weight of its own, whatever the gate says
                 open_ &= heard.weight == 0
             log_p = some.logits.log_softmax(dim=-1)
-            given = features(found, log_p, torch.zeros_like(log_p[:, :, 0]), some.look.tensors.scale)
+            given = features(found, log_p, torch.zeros_like(log_p[:, :, 0]), some.look.view.scale)
             numbers = before + torch.tensor(some.segments, device=given.device)[:, None].expand(open_.shape)
             columns = given, p_knn, some.of_wanted(log_p), open_, fixed, numbers
             rows.append(tuple(each[some.there].cpu() for each in columns))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from knnmt.evaluate import bleu, chrf, mean_chrf
-from knnmt.retrieval.combine import MOST
+from knnmt.retrieval.mix import MOST
 from knnmt.retrieval.gate import Gate, Lesson, Purpose, train
 from knnmt.retrieval.tuned import Tuned
 from knnmt.systems.settings import SILENT, Adapt, RetrievalSettings

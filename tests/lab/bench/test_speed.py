@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from knnmt.retrieval.combine import Neighbours
+from knnmt.systems.system import Neighbours
 
 from knnmt.errors import DataError, UsageError
 from knnmt.lab.bench import batch_size, speed

@@ -13,7 +13,7 @@ from knnmt.lab.bench.clock import settle
 from knnmt.lab.bench.interval import Spread, exponent, spread
 from knnmt.lab.bench.peak import Memory, peak
 from knnmt.lab.bench.synthetic import NOISE, Shape
-from knnmt.retrieval.select import Source
+from knnmt.systems.system import Source
 from knnmt.retrieval.session import Retriever
 from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
@@ -68,15 +68,13 @@ def grown(shape: Shape, store: Datastore, system: str, k: int, c: int | None, de
     with peak(device) as memory:
         began = time.perf_counter()
         retriever = Retriever(store, device, settings)
-        tensors, way = retriever.tensors, retriever.system
+        view, way, settings = retriever.live.view, retriever.system, retriever.settings
         retriever.look(*batches[0].source).lookup.neighbours(batches[0].states)
         settle(device)
         opening = time.perf_counter() - began
     with peak(device) as working:
-        select = _repeated(lambda asked: way.select(tensors, asked.source, settings), batches, device)
-        chosen = [way.select(tensors, asked.source, settings) for asked in batches]
-        prepare = _repeated(lambda some: way.lookup(tensors, some, settings), chosen, device)
-    ready = [(way.lookup(tensors, some, settings), asked.states) for some, asked in zip(chosen, batches, strict=True)]
+        select = _repeated(lambda asked: way.select(view, asked.source, settings), batches, device)
+    ready = [(way.select(view, asked.source, settings), asked.states) for asked in batches]
     lookup = _repeated(lambda each: each[0].neighbours(each[1]), ready, device)
     sizes = store.part.files
     names = [name for name in way.arrays if name in store.part]
@@ -87,9 +85,8 @@ def grown(shape: Shape, store: Datastore, system: str, k: int, c: int | None, de
         clusters=store.part.sizes["clusters"],
         opening=opening,
         select=select,
-        prepare=prepare,
         lookup=lookup,
-        batch=select.median + prepare.median + STEPS * lookup.median,
+        batch=select.median + STEPS * lookup.median,
         disk=store.manifest.size,
         opened=sum(sizes[f"{name}.npy"].size for name in names),
         memory=memory,

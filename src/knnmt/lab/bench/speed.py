@@ -14,7 +14,7 @@ from knnmt.lab.bench.peak import Memory, peak
 from knnmt.lab.bench.settings import OF_RETRIEVAL, BenchSettings, Sweep
 from knnmt.model.checkpoint import Model
 from knnmt.retrieval.session import Retriever
-from knnmt.retrieval.tensors import Tensors
+from knnmt.retrieval.live import LiveStore
 from knnmt.store.store import Datastore
 from knnmt.systems import SYSTEMS, serves
 from knnmt.systems.settings import RetrievalSettings
@@ -106,7 +106,7 @@ def measure(
     for point in points:
         some = texts if point.length is None else of_length(model, texts, point.length)
         runners = [_runner(model, Variant("base", point), {})]
-        shared: dict[tuple[str, str], Tensors] = {}
+        shared: dict[tuple[str, str], LiveStore] = {}
         for variant in _variants(model, store, point, sweep):
             try:
                 runners.append(_runner(model, variant, shared))
@@ -185,7 +185,7 @@ def _means_something(setting: str, system: str) -> bool:
     return {"c": system in BY_C, "nprobe": system == "knn"}.get(setting, True)
 
 
-def _runner(model: Model, variant: Variant, shared: dict[tuple[str, str], Tensors]) -> Runner:
+def _runner(model: Model, variant: Variant, shared: dict[tuple[str, str], LiveStore]) -> Runner:
     """A runner of a variant; those of one system and store share the arrays, which a GPU may not hold twice."""
 
     def anew() -> Run:
@@ -195,7 +195,7 @@ def _runner(model: Model, variant: Variant, shared: dict[tuple[str, str], Tensor
     return Runner(variant, _run(model, variant, shared), anew)
 
 
-def _run(model: Model, variant: Variant, shared: dict[tuple[str, str], Tensors]) -> Run:
+def _run(model: Model, variant: Variant, shared: dict[tuple[str, str], LiveStore]) -> Run:
     retriever, options = retriever_of(model, variant, shared), options_of(variant.settings)
 
     def run(texts: list[str], trace: Trace = NO_TRACE, /) -> list[str]:
@@ -206,7 +206,7 @@ def _run(model: Model, variant: Variant, shared: dict[tuple[str, str], Tensors])
 
 
 def retriever_of(
-    model: Model, variant: Variant, shared: dict[tuple[str, str], Tensors] | None = None
+    model: Model, variant: Variant, shared: dict[tuple[str, str], LiveStore] | None = None
 ) -> Retriever | None:
     """What a variant retrieves with; None for base MT."""
     system, settings, store = variant
@@ -217,8 +217,8 @@ def retriever_of(
     )
     shared = {} if shared is None else shared
     place = str(store.path), system
-    made = Retriever(store, model.device, chosen, tensors=shared.get(place))
-    shared[place] = made.tensors
+    made = Retriever(store, model.device, chosen, live=shared.get(place))
+    shared[place] = made.live
     return made
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from knnmt.errors import MissingExtraError
+from knnmt import optional
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,10 +48,7 @@ Draw = Callable[[Theme], "Figure"]
 
 def require() -> None:
     """Refuse to draw without matplotlib."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("plots need matplotlib: pip install 'knnmt[plot]'") from None
+    optional.require("matplotlib", extra="plot")
 
 
 def variables() -> str:
