@@ -268,11 +268,11 @@ def _show_growth(rows: "list[Growth]") -> None:
     from knnmt.lab.bench.growth import BATCH, BEAMS, LENGTH, STEPS, in_words
 
     numbers = (
-        "tokens", "clusters", "opening", "select", "prepare", "lookup", "batch", "on disk", "opened", "held", "working",
+        "tokens", "clusters", "opening", "select", "lookup", "batch", "on disk", "opened", "held", "working",
     )  # fmt: skip
     table = terminal.table("system", *numbers, numbers=numbers)
     for row in rows:
-        times = (row.select.median, row.prepare.median, row.lookup.median, row.batch)
+        times = (row.select.median, row.lookup.median, row.batch)
         used = (memory.device if memory.device is not None else memory.held for memory in (row.memory, row.working))
         table.add_row(
             row.system, f"{row.tokens:,}", f"{row.clusters:,}", f"{row.opening:.2f} s",
@@ -282,7 +282,7 @@ def _show_growth(rows: "list[Growth]") -> None:
         )  # fmt: skip
     terminal.show(table)
     typer.echo(
-        f"{BATCH} sentences of {LENGTH} tokens, {BEAMS} beams; batch: select, prepare and {STEPS} lookups; "
+        f"{BATCH} sentences of {LENGTH} tokens, {BEAMS} beams; batch: select and {STEPS} lookups; "
         "held: peak of opening and the first batch; working: of further batches"
     )
     for system in dict.fromkeys(row.system for row in rows):

@@ -3,7 +3,6 @@
 With `index` a FAISS index, which approximates, finds the nearest instead.
 """
 
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from knnmt.errors import StoreError
+from knnmt.optional import require
 from knnmt.search.nearest import least
 from knnmt.search.rows import FAR
 from knnmt.store.part import Part
@@ -91,7 +91,7 @@ def _visible(view: View) -> Any:
 def _index(part: Any) -> Any:
     """The FAISS index over the target keys of a part."""
     assert isinstance(part, Part)
-    faiss: Any = import_module("faiss")
+    faiss = require("faiss", extra="faiss")
     index = faiss.read_index(str(part.file(INDEX)))
     if index.ntotal != part.sizes["entries"]:
         raise StoreError(f"{part.folder} is corrupt: its FAISS index has not as many rows as there are entries")
@@ -100,7 +100,7 @@ def _index(part: Any) -> Any:
 
 def _parameters(index: Any, nprobe: int, hidden: Tensor | None) -> Any:
     """How an index is searched: in so many lists, among the entries that are not hidden (E,)."""
-    faiss: Any = import_module("faiss")  # its type stubs do not know these arguments
+    faiss = require("faiss", extra="faiss")
     given: dict[str, Any] = {}
     if hidden is not None:
         given["sel"] = faiss.IDSelectorBitmap(np.packbits(~hidden.cpu().numpy(), bitorder="little"))

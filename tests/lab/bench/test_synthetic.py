@@ -50,7 +50,7 @@ def test_with_keys_it_serves_whatever_needs_them(tmp_path: Path) -> None:
     assert store.segment(0).source == ""
     for system in served(store):
         row = grown(KEYED, store, system, k=3, c=4, device=CPU)
-        assert row.batch == row.select.median + row.prepare.median + growth.STEPS * row.lookup.median
+        assert row.batch == row.select.median + growth.STEPS * row.lookup.median
         assert 0 < row.opened <= row.disk
 
 

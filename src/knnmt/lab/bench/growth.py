@@ -31,7 +31,7 @@ Item = TypeVar("Item")
 class Growth:
     """A system on a synthetic store: seconds and bytes.
 
-    `opening` is from nothing to the first selection, checks of the arrays included; `select` and `prepare` are what a
+    `opening` is from nothing to the first selection, checks of the arrays included; `select` is what a
     batch costs once, `lookup` what a step costs, and `batch` all of it for a batch of STEPS steps. `disk` is the whole
     store, `opened` the arrays that the system maps; `memory` is the peak of opening and the first batch, `working` what
     further batches take on top of what stays of that.
@@ -43,7 +43,6 @@ class Growth:
     clusters: int
     opening: float
     select: Spread
-    prepare: Spread
     lookup: Spread
     batch: float
     disk: int
