@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knnmt import host
-from knnmt.align.bitext import Int64, blocks, offsets_of
+from knnmt.csr import Int64, blocks, offsets_of
 from knnmt.build import kmeans
 from knnmt.search import pq
 from knnmt.store import arrays
