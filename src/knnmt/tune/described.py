@@ -1,6 +1,6 @@
 """What tuning has to know of a system, until the systems say it themselves."""
 
-from knnmt.store.store import Datastore
+from knnmt.datastore import Datastore
 
 C_GRIDS: dict[str, tuple[int, ...]] = {"fast": (16, 64, 256, 1024), "proto": (16, 64, 256, 1024)}
 MOST_K = 512
@@ -11,4 +11,4 @@ def most_k(store: Datastore, system: str) -> int | None:
     if system == "similar":
         return None
     k_max = store.manifest.settings["k_max"] if system == "faster" else None
-    return min(MOST_K, k_max or MOST_K, store.part.sizes["entries"])
+    return min(MOST_K, k_max or MOST_K, store.sizes["entries"])

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from knnmt.datastore import Datastore
 from knnmt.errors import UsageError
 from knnmt.model.checkpoint import Model
 from knnmt.retrieval.gate import Gate
 from knnmt.retrieval.session import Retriever
-from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.tune.held_out import DevSet, Fold
 from knnmt.tune.references import Shown

@@ -15,8 +15,8 @@ from knnmt.corpus.segment import Segment
 from knnmt.model.checkpoint import Model
 from knnmt.model.represent import batches, padded
 from knnmt.model.transformer import States
-from knnmt.retrieval.mix import weights
 from knnmt.retrieval.gate import Lesson, features
+from knnmt.retrieval.mix import weights
 from knnmt.retrieval.session import Retriever, SentenceLookup
 from knnmt.systems.settings import RetrievalSettings
 
@@ -49,7 +49,7 @@ class Seen:
         """The mean log-likelihood of a reference token; `p_knn` is that of the settings, if it is known."""
         if p_knn is None:
             p_knn = self.p_knn(settings.k, settings.temperature_of(self.scale))
-        weight = weights(self.nearest, settings, self.scale)
+        weight = weights(self.nearest, settings)
         return float((weight * p_knn + (1 - weight) * self.p_mt).clamp_min(1e-9).log().mean())
 
 
@@ -92,7 +92,9 @@ def see(model: Model, shown: Sequence[Shown], advance: Callable[[int], None]) ->
             p_mt = some.of_wanted(some.logits.log_softmax(dim=-1))
             kept = found.distances, matches, found.nearest, p_mt
             rows.append(tuple(each[some.there].cpu() for each in kept))
-            counts.append(found.log_counts.expand_as(found.distances)[some.there].cpu() if found.log_counts.ndim else None)
+            counts.append(
+                found.log_counts.expand_as(found.distances)[some.there].cpu() if found.log_counts.ndim else None
+            )
             advance(len(some.segments))
     if not rows:
         return None

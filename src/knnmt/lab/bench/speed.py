@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from knnmt.datastore import Datastore
 from knnmt.errors import DataError, UsageError
 from knnmt.lab.bench.clock import Clock, Steps, settle
 from knnmt.lab.bench.interval import Ratio, Spread, ratio, spread
 from knnmt.lab.bench.peak import Memory, peak
 from knnmt.lab.bench.settings import OF_RETRIEVAL, BenchSettings, Sweep
 from knnmt.model.checkpoint import Model
-from knnmt.retrieval.session import Retriever
 from knnmt.retrieval.live import LiveStore
-from knnmt.store.store import Datastore
+from knnmt.retrieval.session import Retriever
 from knnmt.systems import SYSTEMS, serves
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.trace import NO_TRACE, Trace
@@ -294,7 +294,7 @@ def interleaved(
                 beam=settings.beam,
                 batch_size=settings.batch_size,
                 length=mean_length,
-                entries=store.part.sizes["entries"] if store is not None else None,
+                entries=store.sizes["entries"] if store is not None else None,
                 ratio=ratio(seconds[number], seconds[0]) if number else None,
                 seconds=spent,
                 per_second=len(texts) / spent.median,
