@@ -272,10 +272,9 @@ def _score(job: _Job, texts: dict[str, list[str]], seen: Overlaps, compared: lis
     path, digest = job.folder / "scores.json", _digest(texts, references, sorted(known), compared, resamples)
     scored = _kept(path, Scored, digest)
     if scored is None:
-        watch = job.watch("score")
         metrics: dict[str, list[Metric]] = compare(
             texts, references, [BASE, *compared], resamples=resamples, jobs=job.jobs,
-            progress=lambda done, total: watch("", done, total),
+            progress=job.watch("score"),
         )  # fmt: skip
         new = [number for number in range(len(references)) if number not in known]
         unseen = {
