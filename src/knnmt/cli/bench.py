@@ -174,7 +174,7 @@ def _grow(
 ) -> "list[Growth]":
     """Make a store of each size, time it, and remove it."""
     from knnmt.lab.bench.growth import grown
-    from knnmt.lab.bench.speed import served
+    from knnmt.lab.bench.runner import served
     from knnmt.lab.bench.synthetic import Shape, make
 
     shapes = [Shape(tokens, width=width, cluster_size=cluster_size) for tokens in _tokens(sizes)]

@@ -15,8 +15,8 @@ from knnmt.corpus.segment import Segment
 from knnmt.model.checkpoint import Model
 from knnmt.model.represent import batches, padded
 from knnmt.model.transformer import States
-from knnmt.retrieval.mix import weights
 from knnmt.retrieval.gate import Lesson, features
+from knnmt.retrieval.mix import weights
 from knnmt.retrieval.session import Retriever, SentenceLookup
 from knnmt.systems.settings import RetrievalSettings
 
@@ -92,7 +92,9 @@ def see(model: Model, shown: Sequence[Shown], advance: Callable[[int], None]) ->
             p_mt = some.of_wanted(some.logits.log_softmax(dim=-1))
             kept = found.distances, matches, found.nearest, p_mt
             rows.append(tuple(each[some.there].cpu() for each in kept))
-            counts.append(found.log_counts.expand_as(found.distances)[some.there].cpu() if found.log_counts.ndim else None)
+            counts.append(
+                found.log_counts.expand_as(found.distances)[some.there].cpu() if found.log_counts.ndim else None
+            )
             advance(len(some.segments))
     if not rows:
         return None

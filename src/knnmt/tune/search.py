@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from knnmt.evaluate import bleu, chrf, mean_chrf
-from knnmt.retrieval.mix import MOST
 from knnmt.retrieval.gate import Gate, Lesson, Purpose, train
+from knnmt.retrieval.mix import MOST
 from knnmt.retrieval.tuned import Tuned
 from knnmt.systems.settings import SILENT, Adapt, RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator

@@ -6,20 +6,21 @@ from typing import Any
 
 import pytest
 import torch
-from knnmt.systems.system import Neighbours
 
 from knnmt.errors import DataError, UsageError
-from knnmt.lab.bench import batch_size, speed
+from knnmt.lab.bench import batch_size
 from knnmt.lab.bench.batch_size import largest_batches
 from knnmt.lab.bench.clock import STAGES, Clock, Steps
+from knnmt.lab.bench.runner import Run, Runner, Variant, retriever_of, served
 from knnmt.lab.bench.settings import BenchSettings, Sweep
-from knnmt.lab.bench.speed import Run, Runner, Variant, interleaved, measure, of_length, served
+from knnmt.lab.bench.speed import interleaved, measure, of_length
 from knnmt.model.checkpoint import Model, load
 from knnmt.model.transformer import States
 from knnmt.retrieval.session import Retriever, SentenceLookup
 from knnmt.store.store import Datastore
 from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.system import Neighbours
 from knnmt.trace import NO_TRACE, Trace
 from knnmt.translate import TranslateSettings, Translator
 
@@ -230,7 +231,7 @@ def test_refusals(model: Model, store: Datastore, texts: list[str]) -> None:
     for bad in ("q=1", "k", "k=", "k=a", "c=0"):
         with pytest.raises(UsageError, match="cannot sweep"):
             Sweep.parse(bad)
-    assert speed.served(store) == list(SYSTEMS)
+    assert served(store) == list(SYSTEMS)
 
 
 def test_an_index_is_timed_and_swept_for_the_system_that_searches_by_it(
@@ -241,6 +242,6 @@ def test_an_index_is_timed_and_swept_for_the_system_that_searches_by_it(
     settings = SMALL.model_copy(update={"systems": ("knn", "faster"), "index": True})
     rows, _ = measure(model, store, texts[:2], settings, Sweep.parse("nprobe=2,4"))
     assert [(row.system, row.nprobe) for row in rows] == [("base", None), ("knn", 2), ("faster", None), ("knn", 4)]
-    made = speed.retriever_of(model, Variant("knn", settings, store))
+    made = retriever_of(model, Variant("knn", settings, store))
     assert made is not None
     assert made.settings.index

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from knnmt.lab.bench.runner import Run, Runner, Skipped, Variant
 from knnmt.lab.bench.settings import BenchSettings
-from knnmt.lab.bench.speed import Run, Runner, Skipped, Variant
 from knnmt.model.checkpoint import Model
 from knnmt.model.represent import padded
 from knnmt.trace import NO_TRACE, Trace

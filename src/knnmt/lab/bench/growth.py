@@ -13,10 +13,10 @@ from knnmt.lab.bench.clock import settle
 from knnmt.lab.bench.interval import Spread, exponent, spread
 from knnmt.lab.bench.peak import Memory, peak
 from knnmt.lab.bench.synthetic import NOISE, Shape
-from knnmt.systems.system import Source
 from knnmt.retrieval.session import Retriever
 from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.system import Source
 
 BATCH, LENGTH, BEAMS = 32, 30, 5  # sentences, their tokens, and beams
 STEPS = 30  # of decoding that a batch is taken to have

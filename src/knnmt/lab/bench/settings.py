@@ -27,6 +27,10 @@ class BenchSettings(Settings):
     length: int | None = Field(default=None, ge=2, description="source tokens of each text; default: the input's own")
     engines: bool = Field(default=False, description="also time generate() and CTranslate2")
 
+    def changed(self, name: str, value: object) -> "BenchSettings":
+        """The settings with another value of one, checked."""
+        return BenchSettings.model_validate(self.model_dump(by_alias=True) | {name: value})
+
 
 class Sweep(Settings):
     """One setting at several values, the others as they are."""
