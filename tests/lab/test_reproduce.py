@@ -252,7 +252,7 @@ def test_another_config_makes_what_depends_on_it(
     assert found.domains[0].systems["knn"].translated.segments == 5
     assert found.digest != done[1].digest
     (out / "one" / "scores.json").write_text("{")
-    with pytest.raises(DataError, match=r"scores.json is damaged.*remove it"):
+    with pytest.raises(DataError, match=r"scores.json is corrupt.*remove it"):
         reproduce(changed(written, translate__segments=5), data, out, device="cpu", jobs=1)
 
 
@@ -396,7 +396,7 @@ def test_the_commands(done: tuple[Path, Results], data: Path, written: Path, tmp
     told = json.loads(fine(knnmt("report", out, "--out", tmp_path / "again", "--json")))
     assert {"report.html", "tables.md", "quality-speed.png"} <= set(told["files"])
     refused(knnmt("reproduce", tmp_path / "none.toml", *options), 2, "none.toml", "No such file")
-    refused(knnmt("reproduce", written, "-d", tmp_path / "none", "-o", out), 2, "none is no folder", "--data")
+    refused(knnmt("reproduce", written, "-d", tmp_path / "none", "-o", out), 2, "none is not a folder", "--data")
     refused(knnmt("report", tmp_path, "-o", tmp_path / "x"), 2, "results.json", "knnmt reproduce")
     (tmp_path / "results.json").write_text("{}")
     refused(knnmt("report", tmp_path, "-o", tmp_path / "x"), 1, "is no results of `knnmt reproduce`")

@@ -49,6 +49,7 @@ def tune(
     sets = [DevSet("dev", (Fold(dev, frozenset(left_out)),))]
     # what is tuned is retrieval: a text that the store has as a whole would come out right with any settings
     options = (translate or GREEDY).model_copy(update={"exact": False})
+    system = automatic(store) if system == "auto" else system
     search = Search(Dev(model, store, sets, (given or RetrievalSettings()).of(system), progress), options)
     return search.run(adapt, decoded)
 

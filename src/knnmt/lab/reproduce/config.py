@@ -15,6 +15,8 @@ from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import Adapt, RetrievalSettings
 
 BASE = "base"
+REFERENCE = "knn"  # the system whose gain over base MT is the whole of it
+COMPARED = (REFERENCE, "faster")  # the systems that the others are compared with, besides base MT
 NAME = r"^[a-z0-9][a-z0-9._-]*$"  # what may name a file
 
 

@@ -1,5 +1,5 @@
-"""The steps of an experiment. Each leaves a file as soon as it is done, which says what it was made from: given the
-same again, a step takes what is there, so that an experiment that was stopped goes on where it was.
+"""The steps of an experiment. Each writes its result with a digest of its inputs: if these are the same the next time,
+the step is skipped, so that an experiment is resumable.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from knnmt.corpus.files import require_readable
 from knnmt.errors import DataError, UsageError
 from knnmt.evaluate import bleu
 from knnmt.lab.bench.machine import machine, versions
-from knnmt.lab.reproduce.config import BASE, Config, Domain, Run
+from knnmt.lab.reproduce.config import BASE, COMPARED, Config, Domain, Run
 from knnmt.lab.reproduce.results import (
     Built,
     DomainResults,
@@ -44,7 +44,6 @@ from knnmt.tune import tune
 
 _log = logging.getLogger(__name__)
 
-COMPARED = "knn", "faster"  # the systems that the others are compared with, besides base MT
 Progress = Callable[[str, int, int | None], None]
 """Called with a step's name, the work done since the last call, and the whole of it where that is known."""
 Record = TypeVar("Record", bound=BaseModel)
@@ -216,7 +215,7 @@ def _tune(job: _Job, built: Built, store: Datastore, run: Run, own: Overlaps) ->
         kept = _parsed(path).get("tuned", {})
         if kept.get("digest") == digest:
             return Tuned.load(path), TunedResult.model_validate(kept)
-        _log.info("%s was made from something else: made again", path)
+        _log.info("%s is out of date: making it again", path)
     began = time.perf_counter()
     trials = tune(
         job.model, store, job.dev, run.system, adapt=adapt, decoded=plan.decoded,
@@ -320,9 +319,9 @@ def _kept(path: Path, kind: type[Record], digest: str | None = None) -> Record |
     try:
         found = kind.model_validate_json(path.read_bytes())
     except ValidationError:
-        raise DataError(f"{path} is damaged or of another version of knnmt: remove it, and it is made again") from None
+        raise DataError(f"{path} is corrupt or from another version of knnmt: remove it to make it again") from None
     if digest is not None and getattr(found, "digest", None) != digest:
-        _log.info("%s was made from something else: made again", path)
+        _log.info("%s is out of date: making it again", path)
         return None
     return found
 
@@ -338,7 +337,7 @@ def _parsed(path: Path) -> dict[str, Any]:
     except ValueError:
         content = None
     if not isinstance(content, dict):
-        raise DataError(f"{path} is damaged: remove it, and it is made again")
+        raise DataError(f"{path} is corrupt: remove it to make it again")
     return content
 
 
