@@ -285,7 +285,7 @@ def test_a_store_keeps_the_gate_that_was_best_for_it(
     assert translator.using(weight=0.3).translate(texts, GREEDY) == by_distance.translate(texts, GREEDY)
     assert translator.using(weight=0.0).translate(texts, GREEDY) == Translator(model).translate(texts, GREEDY)
     (store.path / "settings.gate.safetensors").unlink()
-    with pytest.raises(UsageError, match="there is no gate"):
+    with pytest.raises(UsageError, match="no such gate file"):
         Translator(model, store)
 
 

@@ -104,7 +104,6 @@ class Numbers(NamedTuple):
     temperature: float
     reach: float
 
-
     @classmethod
     def of(cls, settings: RetrievalSettings) -> "Numbers":
         """Those of some settings."""

@@ -68,7 +68,7 @@ class _Shown(NamedTuple):
 
     @property
     def query(self) -> Tensor:
-        """What is looked up. (B, T, d)."""
+        """The states that are looked up. (B, T, d)."""
         return self.look.query(self.states)
 
     def of_wanted(self, log_p: Tensor) -> Tensor:
@@ -161,6 +161,6 @@ def _p_of(tokens: Tensor, log_p: Tensor, wanted: Tensor) -> Tensor:
 
 
 def _joined(parts: Sequence[Tensor], filler: float) -> Tensor:
-    """Rows of several lengths as one table, filled up."""
+    """Rows of several lengths as one table, padded."""
     longest = max(part.size(1) for part in parts)
     return torch.cat([torch.nn.functional.pad(part, (0, longest - part.size(1)), value=filler) for part in parts])

@@ -224,7 +224,7 @@ def test_largest_batch_is_measured(model: Model, store: Datastore, texts: list[s
 
 
 def test_refusals(model: Model, store: Datastore, texts: list[str]) -> None:
-    with pytest.raises(DataError, match="no text"):
+    with pytest.raises(DataError, match="no text to translate"):
         measure(model, store, ["", "  "], SMALL)
     with pytest.raises(UsageError, match="without a store"):
         measure(model, None, texts, SMALL.model_copy(update={"systems": ("fast",)}))

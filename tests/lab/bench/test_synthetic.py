@@ -106,7 +106,7 @@ def test_shapes(tokens: int) -> None:
 def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="counts up to"):
         Shape(10**10)
-    with pytest.raises(UsageError, match="there already"):
+    with pytest.raises(UsageError, match="already exists"):
         make(KEYED, tmp_path)
 
 

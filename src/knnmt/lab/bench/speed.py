@@ -84,7 +84,7 @@ def usable(texts: Sequence[str], settings: BenchSettings) -> list[str]:
     """The first texts that are not empty, as many as the settings want."""
     found = list(itertools.islice((text for text in map(str.strip, texts) if text), settings.segments))
     if not found:
-        raise DataError("there is no text to translate in the input")
+        raise DataError("the input has no text to translate")
     return found
 
 
