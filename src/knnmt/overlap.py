@@ -15,7 +15,7 @@ NEAR = 0.7  # Jaccard similarity of n-grams from which texts are near
 
 @dataclass(frozen=True)
 class Overlaps:
-    """The texts, by number, that are in the store, with the segments they are in; exact matches are not counted as near."""
+    """The texts, by number, that are in the store, with the segments they are in; near ones are not exact."""
 
     exact: dict[int, list[int]] = field(default_factory=dict)
     near: dict[int, list[int]] = field(default_factory=dict)

@@ -64,10 +64,10 @@ def _show_scores(results: "dict[str, Result]") -> None:
     scores = terminal.table("system", *heads, numbers=heads)
     for name, result in results.items():
         s = result.settings
-        most = "≤ " if s is not None and s.adapt == "distance" else ""
-        used = (
-            [str(s.k) if s.k and SYSTEMS[s.system].takes_k else "all", f"{most}{s.weight:.2f}"] if s is not None else []
-        )
+        used: list[str] = []
+        if s is not None:
+            most = "≤ " if s.adapt == "distance" else ""
+            used = [str(s.k) if s.k and SYSTEMS[s.system].takes_k else "all", f"{most}{s.weight:.2f}"]
         bleus = (f"{score.value:.1f}" for score in (result.bleu, result.plain, result.marked))
         scores.add_row(name, *bleus, f"{result.seconds:.1f}", *used)
     terminal.show(scores)

@@ -154,8 +154,9 @@ def tune(
         )  # fmt: skip
     best = trials[0]
     notes = {
-        "system": best.settings.system, "bleu": best.bleu, "base_bleu": _base(trials).bleu, "dev": [str(path) for path in dev],
-        "segments": len(segments), "beam": beam, "store": str(store), "overlaps": counts(found) | {"excluded": exclude},
+        "system": best.settings.system, "bleu": best.bleu, "base_bleu": _base(trials).bleu,
+        "dev": [str(path) for path in dev], "segments": len(segments), "beam": beam, "store": str(store),
+        "overlaps": counts(found) | {"excluded": exclude},
     }  # fmt: skip
     if output is not None:
         best.tuned.save(output, **notes)
