@@ -1,6 +1,5 @@
 """Times beside base MT: of the same work, in the same number of steps, stage by stage."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from knnmt.lab.bench.clock import STAGES, Clock, Steps
 from knnmt.lab.bench.runner import Run, Runner, Variant, retriever_of, served
 from knnmt.lab.bench.settings import BenchSettings, Sweep
 from knnmt.lab.bench.speed import interleaved, measure, of_length
-from knnmt.model.checkpoint import Model, load
+from knnmt.model.checkpoint import Model
 from knnmt.model.transformer import States
 from knnmt.retrieval.session import Retriever, SentenceLookup
 from knnmt.store.store import Datastore
@@ -28,11 +27,6 @@ from ...retrieval.examples import built
 
 CPU = torch.device("cpu")
 SMALL = BenchSettings(pairs=2, beam=2, batch_size=4, k=4)
-
-
-@pytest.fixture(scope="module")
-def model(model_folder: Callable[[str], Path]) -> Model:
-    return load(model_folder("marian"), device="cpu")
 
 
 @pytest.fixture(scope="module")
