@@ -4,6 +4,7 @@ import io
 import json
 import os
 import random
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,9 @@ from typing import Any
 import pytest
 import sentencepiece
 import torch
+
+from knnmt import Datastore
+from knnmt.model.checkpoint import Model, load
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # one of several processes, which share the cores
     for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):  # of the processes that it starts
@@ -164,3 +168,16 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
         return made[family]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def model(model_folder: Callable[[str], Path]) -> Model:
+    """The tiny Marian model, loaded; one thread is enough for it."""
+    torch.set_num_threads(1)
+    return load(model_folder("marian"), langs="de-en", device="cpu")
+
+
+@pytest.fixture
+def store(sealed: Path, tmp_path: Path) -> Datastore:
+    """A copy of the store that a module builds as `sealed`."""
+    return Datastore.open(shutil.copytree(sealed, tmp_path / "store"))

@@ -75,8 +75,7 @@ def test_segments_are_counted_one_by_one_as_sacrebleu_counts_them() -> None:
     hypotheses, references = zip(*pairs, strict=True)
     seen: list[tuple[str, int, int | None]] = []
     evaluate({"a": hypotheses}, references, progress=lambda *some: seen.append(some))
-    assert seen[:60] == [("BLEU", 1, 60)] * 60
-    assert {name for name, _, _ in seen} == {"BLEU", "chrF2", "TER"}
+    assert seen == [(name, done, 60) for name in ("BLEU", "chrF2", "TER") for done in (50, 10)]
     for metric in (TER(), FastTER()):
         pairs.append(metric._extract_corpus_statistics(list(hypotheses), [list(references)]))
     assert pairs[-1] == pairs[-2]

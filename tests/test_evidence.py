@@ -1,7 +1,7 @@
 """Evidence: the numbers are those of the search, and the texts those of the store."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +19,10 @@ from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translation, Translator
 
-from .retrieval.examples import built, one_thread, random_gate
+from .retrieval.examples import built, random_gate
 
 TEXTS = ["der Hund läuft .", "die Katze sieht das Haus und der Hund schläft im Garten .", "ein Baum", "groß"]
 K = 6
-
-
-@pytest.fixture(autouse=True, scope="module")
-def lone_thread() -> Iterator[None]:
-    with one_thread():
-        yield
-
-
-@pytest.fixture(scope="module")
-def model(model_folder: Callable[[str], Path]) -> Model:
-    return load(model_folder("marian"), device="cpu")
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -10,14 +9,14 @@ import pytest
 from knnmt.corpus.segment import Segment
 from knnmt.datastore import Datastore
 from knnmt.evaluate import Score
-from knnmt.model.checkpoint import Model, load
+from knnmt.model.checkpoint import Model
 from knnmt.retrieval.tuned import tuned_for
 from knnmt.translate import Translator
 from knnmt.tune import StoreTuning, grid, search, tune_store
 from knnmt.tune import held_out as holding
 from knnmt.tune.held_out import hold_out
 
-from .retrieval.examples import built, one_thread
+from .retrieval.examples import built
 
 
 class Texts:
@@ -72,17 +71,6 @@ def test_what_is_nearly_all_of_a_store_is_cut_into_blocks() -> None:
 
 
 # ------------------------------------------------------------------------------------------------- tuning on them
-
-
-@pytest.fixture(autouse=True, scope="module")
-def lone_thread() -> Iterator[None]:
-    with one_thread():
-        yield
-
-
-@pytest.fixture(scope="module")
-def model(model_folder: Callable[[str], Path]) -> Model:
-    return load(model_folder("marian"), device="cpu")
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 counts as known."""
 
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest.mock import patch
 
@@ -11,30 +10,19 @@ import pytest
 from knnmt.corpus.segment import Segment
 from knnmt.datastore import Datastore
 from knnmt.errors import StoreError
-from knnmt.model.checkpoint import Model, load
+from knnmt.model.checkpoint import Model
 from knnmt.overlap import overlaps
 from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
 
-from .retrieval.examples import built, one_thread
+from .retrieval.examples import built
 
 TAUGHT = [
     Segment("der Hund sieht das Haus im Garten .", "small cat sleeps and runs .", "Ada", "one"),
     Segment("eine Katze und ein Baum .", "the big garden sees a dog .", "Ada", "two"),
 ]
 SOURCES = [segment.source for segment in TAUGHT]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def lone_thread() -> Iterator[None]:
-    with one_thread():
-        yield
-
-
-@pytest.fixture(scope="module")
-def model(model_folder: Callable[[str], Path]) -> Model:
-    return load(model_folder("marian"), device="cpu")
 
 
 @pytest.fixture(scope="module")

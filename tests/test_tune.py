@@ -1,7 +1,8 @@
 """Tuning: likelihoods are those of the mixed model, BLEU decides, and what is left out stays unused."""
 
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from knnmt.corpus import Languages, Segment, read
 from knnmt.datastore import Datastore
 from knnmt.errors import DataError, UsageError
 from knnmt.evaluate import Score, bleu
-from knnmt.model.checkpoint import Model, load
+from knnmt.model.checkpoint import Model
 from knnmt.model.represent import padded
 from knnmt.retrieval.gate import Purpose
 from knnmt.retrieval.session import Retriever
@@ -26,20 +27,9 @@ from knnmt.tune import grid, search, tune, tune_store
 from knnmt.tune.search import LEANS, Trial
 
 from .build.examples import parallel_text
-from .retrieval.examples import built, one_thread, random_gate
+from .retrieval.examples import built, random_gate
 
 GREEDY = TranslateSettings(beam=1, max_length=20, exact=False)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def lone_thread() -> Iterator[None]:
-    with one_thread():
-        yield
-
-
-@pytest.fixture(scope="module")
-def model(model_folder: Callable[[str], Path]) -> Model:
-    return load(model_folder("marian"), device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +50,8 @@ def coarser(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grid, "CONSTANT_WEIGHTS", (0.3, 0.7))
     monkeypatch.setattr(grid, "MAX_WEIGHTS", (0.5, 0.99))
     monkeypatch.setattr(grid, "REACHES", (1 / 2, 2.0))
-    monkeypatch.setattr(search, "C_GRIDS", {"fast": (4, 16)})
+    monkeypatch.setitem(SYSTEMS, "fast", replace(SYSTEMS["fast"], c_grid=(4, 16)))
+    monkeypatch.setitem(SYSTEMS, "proto", replace(SYSTEMS["proto"], c_grid=()))
 
 
 @torch.inference_mode()
@@ -159,7 +150,8 @@ def test_where_base_is_better_less_is_tried(
     trials = {trial.bleu: trial.settings for trial in tune(model, store, dev, "fast", adapt=("distance",), decoded=2)}
     assert list(trials) == [60.0, 50.0, 40.0, 30.0, 20.0, 10.0]
     assert trials[50.0].silent
-    assert [trials[30.0].reach_of(1.0) / trials[score].reach_of(1.0) for score in (40.0, 60.0)] == [2.0, 4.0]
+    reaches = [trials[score].reach or 0.0 for score in (30.0, 40.0, 60.0)]
+    assert [reaches[0] / reach for reach in reaches[1:]] == [2.0, 4.0]
     assert trials[60.0] == trials[30.0].model_copy(update={"reach": trials[60.0].reach})
 
 
@@ -285,7 +277,7 @@ def test_a_store_keeps_the_gate_that_was_best_for_it(
     assert translator.using(weight=0.3).translate(texts, GREEDY) == by_distance.translate(texts, GREEDY)
     assert translator.using(weight=0.0).translate(texts, GREEDY) == Translator(model).translate(texts, GREEDY)
     (store.path / "settings.gate.safetensors").unlink()
-    with pytest.raises(UsageError, match="there is no gate"):
+    with pytest.raises(UsageError, match="no such gate file"):
         Translator(model, store)
 
 
@@ -310,11 +302,11 @@ def test_what_is_likeliest_at_the_end_of_a_grid_is_looked_for_beyond_it(
     monkeypatch.setattr(grid, "TEMPERATURE_LIMITS", (1 / 2560, 1.6))
     narrow = tune(model, store, dev, "knn", adapt=("constant",), decoded=2, translate=GREEDY)
     scale = Retriever(store, model.device, RetrievalSettings(system="knn")).live.view.scale
-    tried = [trial.settings.temperature_of(scale) / scale for trial in narrow if not trial.settings.silent]
+    tried = [(trial.settings.temperature or 0.0) / scale for trial in narrow if not trial.settings.silent]
     assert max(tried) > 4 / 1280  # neighbours of the best go no farther than twice
     monkeypatch.setattr(grid, "TEMPERATURE_LIMITS", (1 / 2560, 1 / 1280))
     held = tune(model, store, dev, "knn", adapt=("constant",), decoded=1, translate=GREEDY)
-    likely = next(trial for trial in held if trial.settings.temperature_of(scale) == pytest.approx(scale / 1280))
+    likely = next(trial for trial in held if trial.settings.temperature == pytest.approx(scale / 1280))
     assert f"T = {scale / 1280:.3g}" in likely.ends
 
 
@@ -322,7 +314,7 @@ def test_more_candidates_are_tried_while_they_are_better(
     model: Model, store: Datastore, dev: list[Segment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[tuple[str, int]] = []
-    monkeypatch.setattr(search, "C_GRIDS", {"fast": (1, 60, 61, 62)})  # no type has more tokens
+    monkeypatch.setitem(SYSTEMS, "fast", replace(SYSTEMS["fast"], c_grid=(1, 60, 61, 62)))  # no type has more tokens
     tune(
         model, store, dev, "fast", adapt=("constant",), decoded=1, translate=GREEDY,
         progress=lambda stage, done, _: told.append((stage, done)),

@@ -1,13 +1,29 @@
-"""Scores of translations: BLEU, chrF and TER as sacreBLEU computes them, each with its signature."""
+"""Scores of translations: BLEU, chrF2 and TER as sacreBLEU computes them, each with its signature.
 
+What a metric counts in a segment is counted once for each system. Its scores, and those of the resamples that a paired
+bootstrap compares, are made of these counts.
+"""
+
+import contextlib
+import logging
+import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
 from statistics import fmean
 from typing import Any
 
+from sacrebleu.metrics import BLEU, CHRF, TER
+from sacrebleu.significance import PairedTest
+
+from knnmt import host
 from knnmt.errors import DataError, UsageError
+from knnmt.ter import FastTER
 
 RESAMPLES = 1000
+CHUNK = 50  # segments counted at a time, in one process
+METRICS: dict[str, Any] = {"BLEU": BLEU, "chrF2": CHRF, "TER": FastTER if find_spec("numba") is not None else TER}
 
 Progress = Callable[[str, int, int | None], None]
 """Called with a metric's name, the segments counted since the last call, and how many there are of all systems."""
@@ -15,7 +31,7 @@ Progress = Callable[[str, int, int | None], None]
 
 @dataclass(frozen=True)
 class Score:
-    """One metric of one system; `p` compares it with the first system (paired bootstrap), where there is one."""
+    """One metric of one system; `p` compares it with another one, the baseline (paired bootstrap), if there is one."""
 
     metric: str
     value: float
@@ -25,6 +41,79 @@ class Score:
     p: float | None = None
 
 
+@dataclass(frozen=True)
+class Counts:
+    """What each metric counts in each segment, by metric and system."""
+
+    references: Sequence[str]
+    of: dict[str, dict[str, list[Any]]]
+
+    @property
+    def systems(self) -> list[str]:
+        """The names of the systems."""
+        return list(next(iter(self.of.values())))
+
+    def scores(self, system: str) -> list[Score]:
+        """All metrics of a system."""
+        return [_score(name, self._metric(name), counts[system]) for name, counts in self.of.items()]
+
+    def compared(self, baseline: str, resamples: int = RESAMPLES) -> dict[str, list[Score]]:
+        """All metrics of all systems, compared with a baseline by sacreBLEU's own paired bootstrap."""
+        logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # it announces every step of the test
+        metrics = {name: self._metric(name) for name in self.of}
+        for name, metric in metrics.items():
+            metric._extract_corpus_statistics = partial(_remembered, self.of[name])
+        # the test is told names in place of texts: what it would count is known
+        order = [baseline, *(name for name in self.systems if name != baseline)]
+        named = [(system, [system] * len(self.references)) for system in order]
+        signatures, results = PairedTest(named, metrics, references=None, test_type="bs", n_samples=resamples)()
+        scores: dict[str, list[Score]] = {system: [] for system in self.systems}
+        for name in metrics:
+            for system, r in zip(order, results[name], strict=True):
+                # its test takes systems without any difference for different
+                p = 1.0 if r.p_value is not None and r.score == results[name][0].score else r.p_value
+                signature = signatures[name].format()
+                scores[system].append(Score(name, float(r.score), signature, float(r.mean), float(r.ci), p))
+        return scores
+
+    def _metric(self, name: str) -> Any:
+        return METRICS[name](references=[list(self.references)])
+
+
+def count(
+    systems: Mapping[str, Sequence[str]],
+    references: Sequence[str],
+    *,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> Counts:
+    """Count for all metrics, in as many processes as `jobs` says where the system can fork."""
+    for name, hypotheses in systems.items():
+        if len(hypotheses) != len(references):
+            lines = f"{name} has {len(hypotheses)} lines and the references have {len(references)}"
+            raise DataError(f"{lines}: each segment needs one of both")
+    if not systems or not references:
+        raise UsageError("there is nothing to score: give at least one translation and its references")
+    tasks = [
+        (metric, name, list(texts[start : start + CHUNK]), list(references[start : start + CHUNK]))
+        for metric in METRICS
+        for name, texts in systems.items()
+        for start in range(0, len(references), CHUNK)
+    ]
+    found: dict[str, dict[str, list[Any]]] = {metric: {name: [] for name in systems} for metric in METRICS}
+    with contextlib.ExitStack() as stack:
+        counted: Iterator[tuple[str, str, list[Any]]] = map(_count, tasks)
+        # children that only count: whatever threads or devices this process uses, they never touch
+        if jobs > 1 and host.forks():
+            pool = stack.enter_context(multiprocessing.get_context("fork").Pool(min(jobs, len(tasks))))
+            counted = pool.imap(_count, tasks)
+        for metric, name, some in counted:
+            found[metric][name] += some
+            if progress is not None:
+                progress(metric, len(some), len(systems) * len(references))
+    return Counts(references, found)
+
+
 def evaluate(
     systems: Mapping[str, Sequence[str]],
     references: Sequence[str],
@@ -32,99 +121,42 @@ def evaluate(
     resamples: int = RESAMPLES,
     progress: Progress | None = None,
 ) -> dict[str, list[Score]]:
-    """BLEU, chrF and TER of each system; with more than one, also whether it differs from the first."""
-    for name, hypotheses in systems.items():
-        if len(hypotheses) != len(references):
-            lines = f"{name} has {len(hypotheses)} lines and the references have {len(references)}"
-            raise DataError(f"{lines}: each segment needs one of both")
-    if not systems or not references:
-        raise UsageError("there is nothing to score: give at least one translation and its references")
-    metrics = {name: kind(references=[list(references)]) for name, kind in _metrics().items()}
-    counts = {
-        name: {system: _count(name, metric, texts, len(systems), progress) for system, texts in systems.items()}
-        for name, metric in metrics.items()
-    }
-    if len(systems) == 1:
-        (system,) = systems
-        return {system: [_score(name, metric, counts[name][system]) for name, metric in metrics.items()]}
-    return _compare(list(systems), len(references), metrics, counts, resamples)
+    """BLEU, chrF2 and TER of each system; with more than one, also whether it differs from the first."""
+    counts = count(systems, references, progress=progress)
+    first, *others = counts.systems
+    return counts.compared(first, resamples) if others else {first: counts.scores(first)}
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     """BLEU alone."""
-    from sacrebleu.metrics import BLEU
-
-    return _alone("BLEU", BLEU, hypotheses, references)
+    return _alone("BLEU", hypotheses, references)
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     """chrF2 alone."""
-    from sacrebleu.metrics import CHRF
-
-    return _alone("chrF2", CHRF, hypotheses, references)
+    return _alone("chrF2", hypotheses, references)
 
 
 def mean_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """The mean of the segments' own chrF2: a label of two words counts as much as a paragraph."""
-    from sacrebleu.metrics import CHRF
-
     metric = CHRF()
     pairs = zip(hypotheses, references, strict=True)
     return fmean(metric.sentence_score(hypothesis, [reference]).score for hypothesis, reference in pairs)
 
 
-def _alone(name: str, kind: Any, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """One metric of one system; it needs no compiled loops."""
-    metric = kind(references=[list(references)])
-    return _score(name, metric, _count(name, metric, hypotheses, 1, None))
-
-
-def _metrics() -> dict[str, Any]:
-    """The classes of sacreBLEU that are used, by the names it gives them."""
-    from sacrebleu.metrics import BLEU, CHRF
-
-    from knnmt.ter import FastTER
-
-    return {"BLEU": BLEU, "chrF2": CHRF, "TER": FastTER}
-
-
-def _count(name: str, metric: Any, hypotheses: Sequence[str], systems: int, progress: Progress | None) -> list[Any]:
-    """What a metric counts in each segment: all that its scores are made of, those of resamples too."""
-
-    def watched() -> Iterator[str]:
-        for hypothesis in hypotheses:
-            yield hypothesis
-            if progress is not None:
-                progress(name, 1, systems * len(hypotheses))
-
-    counts: list[Any] = metric._extract_corpus_statistics(watched(), None)
-    return counts
+def _alone(name: str, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    metric = METRICS[name](references=[list(references)])
+    return _score(name, metric, metric._extract_corpus_statistics(hypotheses, None))
 
 
 def _score(name: str, metric: Any, counts: list[Any]) -> Score:
     return Score(name, float(metric._aggregate_and_compute(counts).score), metric.get_signature().format())
 
 
-def _compare(
-    systems: list[str], segments: int, metrics: dict[str, Any], counts: dict[str, dict[str, list[Any]]], resamples: int
-) -> dict[str, list[Score]]:
-    """Paired bootstrap resampling of all systems against the first, by sacreBLEU's own test."""
-    import logging
+def _remembered(counts: dict[str, list[Any]], hypotheses: Sequence[str], references: object) -> list[Any]:
+    return counts[hypotheses[0]]
 
-    from sacrebleu.significance import PairedTest
 
-    logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # it announces every step of the test
-    for name, metric in metrics.items():
-        metric._extract_corpus_statistics = lambda lines, _, known=counts[name]: known[lines[0]]
-    # the test is told names in place of texts: what it would count is known
-    named = [(system, [system] * segments) for system in systems]
-    signatures, results = PairedTest(named, metrics, references=None, test_type="bs", n_samples=resamples)()
-    scores: dict[str, list[Score]] = {system: [] for system in systems}
-    for name, column in results.items():
-        if name != "System":
-            for system, r in zip(systems, column, strict=True):
-                # its test takes systems without any difference for different
-                p = 1.0 if r.p_value is not None and r.score == column[0].score else r.p_value
-                signature = signatures[name].format()
-                scores[system].append(Score(name, float(r.score), signature, float(r.mean), float(r.ci), p))
-    return scores
+def _count(task: tuple[str, str, list[str], list[str]]) -> tuple[str, str, list[Any]]:
+    metric, name, texts, references = task
+    return metric, name, METRICS[metric]()._extract_corpus_statistics(texts, [references])

@@ -1,4 +1,4 @@
-"""Texts that also stand in a store, exactly or nearly: tuned or measured on them, a store would praise itself."""
+"""Overlap of texts with a store, exact or near: tuned or measured on such texts, a store looks better than it is."""
 
 import re
 from collections import Counter, defaultdict
@@ -8,14 +8,14 @@ from typing import Literal
 
 from knnmt.datastore import Datastore
 
-GRAM = 3  # words that are compared together
+GRAM = 3  # words of an n-gram
 _WORD = re.compile(r"\w+")
-NEAR = 0.7  # share of all grams of both texts that they must have in common
+NEAR = 0.7  # Jaccard similarity of n-grams from which texts are near
 
 
 @dataclass(frozen=True)
 class Overlaps:
-    """Which texts, by number, stand in the store, and in which segments; a text that stands there is not near."""
+    """The texts, by number, that are in the store, with the segments they are in; near ones are not exact."""
 
     exact: dict[int, list[int]] = field(default_factory=dict)
     near: dict[int, list[int]] = field(default_factory=dict)
@@ -25,20 +25,19 @@ class Overlaps:
 
     @property
     def count(self) -> int:
-        """How many of the texts stand in the store, exactly or nearly."""
+        """How many of the texts are in the store, exactly or nearly."""
         return len(self.exact) + len(self.near)
 
     @property
     def segments(self) -> frozenset[int]:
-        """The numbers of all segments of the store that are concerned: to be left out where the texts are to be
-        translated without them."""
+        """The numbers of all segments of the store that overlap: give them as `left_out` to translate without them."""
         return frozenset(number for found in (self.exact, self.near) for some in found.values() for number in some)
 
 
 def overlaps(store: Datastore, texts: Sequence[str], side: Literal["source", "target"] = "source") -> Overlaps:
-    """Find the texts in a store, whatever their case and punctuation; near ones by the words in a row they share.
+    """Find texts in a store, ignoring case and punctuation; near ones by shared word trigrams.
 
-    All segments that are there now are compared, taught ones too, and not those that were removed.
+    All current segments are compared: taught ones too, removed ones not.
     """
     exact_of: dict[tuple[str, ...], list[int]] = defaultdict(list)
     grams_of: dict[tuple[str, ...], list[int]] = defaultdict(list)

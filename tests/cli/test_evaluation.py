@@ -27,7 +27,7 @@ def test_evaluate(tmp_path: Path) -> None:
     assert found["scores"][str(tmp_path / "a")][0]["value"] == pytest.approx(100)
     (tmp_path / "short").write_text("the dog\n")
     refused(knnmt("evaluate", tmp_path / "ref", tmp_path / "short"), 1, "short has 1 lines", "have 9")
-    refused(knnmt("evaluate", tmp_path / "ref", tmp_path / "a", tmp_path / "a"), 2, "named twice")
+    refused(knnmt("evaluate", tmp_path / "ref", tmp_path / "a", tmp_path / "a"), 2, "given twice")
 
 
 def test_evaluate_says_what_a_store_knows(store: Path, corpus: Path, tmp_path: Path) -> None:

@@ -252,7 +252,7 @@ def test_another_config_makes_what_depends_on_it(
     assert found.domains[0].systems["knn"].translated.segments == 5
     assert found.digest != done[1].digest
     (out / "one" / "scores.json").write_text("{")
-    with pytest.raises(DataError, match=r"scores.json is damaged.*remove it"):
+    with pytest.raises(DataError, match=r"scores.json is corrupt.*remove it"):
         reproduce(changed(written, translate__segments=5), data, out, device="cpu", jobs=1)
 
 
@@ -319,7 +319,7 @@ def test_missing_texts_are_refused_before_any_work(data: Path, written: Path, tm
         ("cluster_size = 16", "cluster_size = 16\nseed = 3", ["build.seed", "at the top"]),
         ("cluster_size = 16", 'systems = ["knn"]', ["without what faster needs", "build.systems"]),
         ('"knn", "faster", ', '"knn", "quickest", ', ["systems.1", "no system 'quickest'", "faster"]),
-        ('"knn", "faster", ', '"base", "faster", ', ["systems.0", "base is always there"]),
+        ('"knn", "faster", ', '"base", "faster", ', ["systems.0", "base is always included"]),
         ('"knn", "faster", ', '"faster", "faster", ', ["the system 'faster' is named twice"]),
         ('systems = ["faster"]', 'systems = ["fast"]', ["the domain two asks for 'fast'"]),
         ('name = "two"', 'name = "two"\nbuild = { cluster_size = 0 }', ["domains.1.build", "cluster_size", "greater"]),
@@ -329,7 +329,7 @@ def test_missing_texts_are_refused_before_any_work(data: Path, written: Path, tm
         ('name = "two"', 'name = "one"', ["the domain 'one' is named twice"]),
         ('"de-en"', '"german"', ["languages", "no language pair"]),
         ('dev = "two/dev.tsv"', "", ["domains.1.dev", "is needed"]),
-        ('title = "Tiny"', "title =", ["is no TOML"]),
+        ('title = "Tiny"', "title =", ["is not TOML"]),
     ],
 )  # fmt: skip
 def test_a_wrong_config_is_refused_by_name(written: Path, tmp_path: Path, old: str, new: str, words: list[str]) -> None:
@@ -395,10 +395,10 @@ def test_the_commands(done: tuple[Path, Results], data: Path, written: Path, tmp
     told = json.loads(fine(knnmt("report", out, "--out", tmp_path / "again", "--json")))
     assert {"report.html", "tables.md", "quality-speed.png"} <= set(told["files"])
     refused(knnmt("reproduce", tmp_path / "none.toml", *options), 2, "none.toml", "No such file")
-    refused(knnmt("reproduce", written, "-d", tmp_path / "none", "-o", out), 2, "none is no folder", "--data")
+    refused(knnmt("reproduce", written, "-d", tmp_path / "none", "-o", out), 2, "none is not a folder", "--data")
     refused(knnmt("report", tmp_path, "-o", tmp_path / "x"), 2, "results.json", "knnmt reproduce")
     (tmp_path / "results.json").write_text("{}")
-    refused(knnmt("report", tmp_path, "-o", tmp_path / "x"), 1, "is no results of `knnmt reproduce`")
+    refused(knnmt("report", tmp_path, "-o", tmp_path / "x"), 1, "is not a results file of `knnmt reproduce`")
 
 
 def test_a_system_is_run_with_settings_that_are_not_searched_for(written: Path, data: Path, tmp_path: Path) -> None:

@@ -40,23 +40,23 @@ Progress = Callable[[str, int, int | None], None] | None
 
 @app.command()
 def bench(
-    input: Annotated[Path | None, typer.Argument(help="Text, one segment a line; none with --synthetic.")] = None,
+    input: Annotated[Path | None, typer.Argument(help="Text, one segment a line; not with --synthetic.")] = None,
     store: StoreOption = None,
     model: ModelOption = "mini-de-en",
     langs: LangsOption = None,
     systems: Annotated[
-        str | None, typer.Option(help="Such as knn,fast,faster; base MT is always there. [default: all of the store]")
+        str | None, typer.Option(help="Systems to time beside base MT, comma-separated. [default: all of the store]")
     ] = None,
-    pairs: Annotated[int, typer.Option(help="Rounds in which base MT and each system take turns.")] = 10,
-    segments: Annotated[int, typer.Option(help="Use only so many segments, the first.")] = 500,
-    beam: Annotated[int, typer.Option(help="Beams; 1 is greedy search.")] = 5,
-    batch_size: Annotated[int, typer.Option(help="Texts translated together.")] = 32,
+    pairs: Annotated[int, typer.Option(help="Interleaved rounds of base MT and each system.")] = 10,
+    segments: Annotated[int, typer.Option(help="Use the first N segments only.")] = 500,
+    beam: Annotated[int, typer.Option(help="Beam size; 1 is greedy search.")] = 5,
+    batch_size: Annotated[int, typer.Option(help="Segments in a batch.")] = 32,
     k: Annotated[int, typer.Option("-k", help="Neighbours.")] = 16,
     c: Annotated[
         int | None, typer.Option("-c", help="Tokens or prototypes that a source token sees. [default: by the system]")
     ] = None,
     weight: Annotated[
-        float, typer.Option("--lambda", help="Share of what is retrieved; 0 does all the work in equally many steps.")
+        float, typer.Option("--lambda", help="Weight of p_kNN; with 0 all systems do their work in the same steps.")
     ] = 0.0,
     index: IndexOption = None,
     nprobe: NprobeOption = None,
@@ -65,26 +65,26 @@ def bench(
         typer.Option(help="k=8,16,64 or c=…, nprobe=…, batch-size=…, beam=…, length=…, store=DIR,DIR; repeatable."),
     ] = None,
     memory: Annotated[
-        int | None, typer.Option(min=1, help="Find the largest batch that fits so many MiB, instead of timing.")
+        int | None, typer.Option(min=1, help="Find the largest batch that fits in N MiB, instead of timing.")
     ] = None,
     engines: Annotated[
         bool, typer.Option("--engines", help="Also time generate() and, if installed, CTranslate2.")
     ] = False,
     synthetic: Annotated[
-        str | None, typer.Option(help="Make stores of so many random tokens, such as 1e5,1e6, and time these instead.")
+        str | None, typer.Option(help="Time synthetic stores of these sizes in tokens instead, such as 1e5,1e6.")
     ] = None,
-    width: Annotated[int, typer.Option(min=1, help="Of a synthetic store's states.")] = 256,
+    width: Annotated[int, typer.Option(min=1, help="State width of a synthetic store.")] = 256,
     cluster_size: Annotated[
-        int | None, typer.Option(min=1, help="Of a synthetic store. [default: 512; from 1e7 tokens on, 2048]")
+        int | None, typer.Option(min=1, help="Cluster size of a synthetic store. [default: 512; 2048 from 1e7 tokens]")
     ] = None,
-    scratch: Annotated[Path | None, typer.Option(help="Where synthetic stores stand while they are timed.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write all figures as JSON.")] = None,
+    scratch: Annotated[Path | None, typer.Option(help="Folder for synthetic stores while they are timed.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="JSON file to write all figures to.")] = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Time the systems beside base MT, in turn and in one process. Ratios with 95% intervals, stages, peak memory."""
+    """Time the systems against base MT, interleaved in one process. Ratios with 95% intervals, stages, peak memory."""
     import torch
 
     from knnmt.lab.bench.machine import device_named, machine, versions
@@ -134,7 +134,7 @@ def _check(systems: tuple[str, ...], input: Path | None, synthetic: str | None) 
         if name != "base":
             require_system(name)
     if (input is None) == (synthetic is None):
-        raise UsageError("name a file with text to translate, or sizes of synthetic stores (--synthetic), and not both")
+        raise UsageError("give either a text file to translate or sizes of synthetic stores (--synthetic), not both")
 
 
 def _time(
@@ -174,7 +174,7 @@ def _grow(
 ) -> "list[Growth]":
     """Make a store of each size, time it, and remove it."""
     from knnmt.lab.bench.growth import grown
-    from knnmt.lab.bench.speed import served
+    from knnmt.lab.bench.runner import served
     from knnmt.lab.bench.synthetic import Shape, make
 
     shapes = [Shape(tokens, width=width, cluster_size=cluster_size) for tokens in _tokens(sizes)]
@@ -255,8 +255,8 @@ def _show_speed(rows: "list[Speed]", settings: "BenchSettings") -> None:
         f"{first.segments} segments, beam {settings.beam}, batches of {settings.batch_size}, λ={settings.weight:g}, "
         f"{settings.pairs} rounds of all systems in turn; the interval is that of the mean of their ratios"
     )
-    if any(row.nprobe is not None for row in rows):
-        typer.echo(f"knn searches by the store's FAISS index, nprobe={settings.nprobe} unless the table has others")
+    if indexed := ", ".join(dict.fromkeys(row.system for row in rows if row.nprobe is not None)):
+        typer.echo(f"{indexed}: by the store's FAISS index, nprobe={settings.nprobe} unless the table says otherwise")
     if settings.pairs < ENOUGH:
         terminal.note(f"{settings.pairs} rounds are few for an interval: give {ENOUGH} or more (--pairs)")
     for row in rows:

@@ -18,7 +18,7 @@ TAUGHT = 4  # of corrections
 
 @app.command()
 def demo(model: ModelOption = "mini-de-en", threads: ThreadsOption = None, as_json: JsonOption = False) -> None:
-    """Show on real software strings what a memory is worth. For projects that it knows, and for one it does not."""
+    """Show what a translation memory is worth on real software strings. From known projects and from an unknown one."""
     from knnmt.lab import demo as text
 
     catalogs, unknown = text.catalogs()
@@ -57,14 +57,17 @@ def demo(model: ModelOption = "mini-de-en", threads: ThreadsOption = None, as_js
 
 
 def _show_scores(results: "dict[str, Result]") -> None:
-    """A line for each system."""
+    """A row for each system."""
+    from knnmt.systems import SYSTEMS
+
     heads = ("BLEU", "no placeholders", "placeholders", "seconds", "k", "λ")
     scores = terminal.table("system", *heads, numbers=heads)
     for name, result in results.items():
         s = result.settings
-        most = "≤ " if s is not None and s.adapt == "distance" else ""
-        count = "all" if s is not None and s.system == "similar" else str(s and s.k)
-        used = [count, f"{most}{s.most_weight:.2f}"] if s is not None else []
+        used: list[str] = []
+        if s is not None:
+            most = "≤ " if s.adapt == "distance" else ""
+            used = [str(s.k) if s.k and SYSTEMS[s.system].takes_k else "all", f"{most}{s.weight:.2f}"]
         bleus = (f"{score.value:.1f}" for score in (result.bleu, result.plain, result.marked))
         scores.add_row(name, *bleus, f"{result.seconds:.1f}", *used)
     terminal.show(scores)

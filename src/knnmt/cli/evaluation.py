@@ -42,23 +42,22 @@ KINDS: "dict[str, tuple[Adapt, ...]]" = {
 
 @app.command()
 def evaluate(
-    reference: Annotated[Path, typer.Argument(help="The right translations, one a line.")],
+    reference: Annotated[Path, typer.Argument(help="Reference translations, one segment a line.")],
     systems: Annotated[
-        list[Path],
-        typer.Argument(help="Translations of one system each; the first is what the others are compared with."),
+        list[Path], typer.Argument(help="Translations, one file for each system; the first is the baseline.")
     ],
     store: Annotated[
-        Path | None, typer.Option("--store", "-s", help="Count the references that this store knows already.")
+        Path | None, typer.Option("--store", "-s", help="Report references that are already in this store.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Score translations by BLEU, chrF2 and TER. With signatures; several systems are compared by paired bootstrap."""
+    """Score translations by BLEU, chrF2 and TER. Prints signatures; compares systems by paired bootstrap."""
     from knnmt.evaluate import evaluate as score
 
     references = terminal.read_lines(reference)
     named = {str(path): terminal.read_lines(path) for path in systems}
     if len(named) < len(systems):
-        raise UsageError("the same file is named twice: give each system once")
+        raise UsageError("the same file is given twice: give each system once")
     found = known(store, references) if store is not None else None
     with terminal.stages() as progress:
         scores = score(named, references, progress=progress)
@@ -99,23 +98,21 @@ def tune(
     langs: PairOption,
     store: StoreNeeded,
     model: ModelOption = "mini-de-en",
-    system: Annotated[
-        str, typer.Option(help="knn, similar, fast, fast-clustered, faster, faster-exact or proto.")
-    ] = "similar",
+    system: Annotated[str, typer.Option(help="The system to tune; auto: the best of the store.")] = "auto",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where to write the best, for --settings of other commands.")
+        Path | None, typer.Option("--output", "-o", help="Settings file to write, for --settings of other commands.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Use only so many segments, the first.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use the first N segments only.")] = None,
     decoded: Annotated[
-        int, typer.Option(min=1, max=100, help="Settings that translate all of it, and as many again near the best.")
+        int, typer.Option(min=1, max=100, help="Settings to decode with, chosen by likelihood; as many near the best.")
     ] = 6,
-    beam: Annotated[int, typer.Option(help="Beams; 1 is greedy search.")] = 1,
+    beam: Annotated[int, typer.Option(help="Beam size; 1 is greedy search.")] = 1,
     adapt: Annotated[
         Literal["constant", "distance", "both", "learned", "all"],
-        typer.Option(help="λ is constant, falls with the distance, or is learned by a gate (that, or by distance)."),
+        typer.Option(help="λ: constant, falling with distance, both of these, learned by a gate, or all three."),
     ] = "all",
     exclude: Annotated[
-        bool, typer.Option("--exclude-overlaps/--keep-overlaps", help="Leave out what the store has of these texts.")
+        bool, typer.Option("--exclude-overlaps/--keep-overlaps", help="Ignore segments of the store that overlap dev.")
     ] = True,
     index: IndexOption = None,
     nprobe: NprobeOption = None,
@@ -124,7 +121,7 @@ def tune(
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the settings that translate a dev set best. Searches k, T, λ and τ, first by likelihood, then by BLEU."""
+    """Find the best retrieval settings on a dev set. Searches k, T, λ and τ by likelihood, then by BLEU."""
     import itertools
 
     from knnmt.corpus import Languages, read_all
@@ -134,7 +131,8 @@ def tune(
     from knnmt.translate import TranslateSettings
     from knnmt.tune import tune as search
 
-    require_system(system)
+    if system != "auto":
+        require_system(system)
     options = checked(TranslateSettings, beam=beam, batch_size=64)
     given = retrieval_settings(None, index=index, nprobe=nprobe)
     if output is not None:
@@ -156,8 +154,9 @@ def tune(
         )  # fmt: skip
     best = trials[0]
     notes = {
-        "system": system, "bleu": best.bleu, "base_bleu": _base(trials).bleu, "dev": [str(path) for path in dev],
-        "segments": len(segments), "beam": beam, "store": str(store), "overlaps": counts(found) | {"excluded": exclude},
+        "system": best.settings.system, "bleu": best.bleu, "base_bleu": _base(trials).bleu,
+        "dev": [str(path) for path in dev], "segments": len(segments), "beam": beam, "store": str(store),
+        "overlaps": counts(found) | {"excluded": exclude},
     }  # fmt: skip
     if output is not None:
         best.tuned.save(output, **notes)
@@ -165,7 +164,7 @@ def tune(
         every = [trial.as_json() for trial in trials]
         typer.echo(json.dumps(notes | {"trials": every}, indent=2, ensure_ascii=False))
         return
-    terminal.show(_trials_table(trials, system))
+    terminal.show(_trials_table(trials))
     if best.settings.silent:
         terminal.note("no settings translate this dev set better than base MT does without a store")
     if best.ends:
@@ -179,7 +178,7 @@ def _base(trials: "list[Trial]") -> "Trial":
     return next(trial for trial in trials if trial.settings.silent)
 
 
-def _trials_table(trials: "list[Trial]", system: str) -> Any:
+def _trials_table(trials: "list[Trial]") -> Any:
     sized = any(trial.settings.c is not None for trial in trials)
     numbers = ("BLEU", "log p", "k", *(["c"] if sized else []), "T", "λ", "τ")
     table = terminal.table(*numbers, "λ is", numbers=numbers)

@@ -14,24 +14,24 @@ if TYPE_CHECKING:
     from knnmt.lab.reproduce import Results
 
 BenchOption = Annotated[
-    list[Path] | None, typer.Option("--bench", "-b", help="What `knnmt bench --output` wrote; repeatable.")
+    list[Path] | None, typer.Option("--bench", "-b", help="Output of `knnmt bench --output`; repeatable.")
 ]
 
 
 @app.command()
 def reproduce(
     config: Annotated[Path, typer.Argument(help="A TOML file such as configs/domains.toml.")],
-    data: Annotated[Path, typer.Option("--data", "-d", help="The folder that the texts' paths in it start from.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the results.")],
+    data: Annotated[Path, typer.Option("--data", "-d", help="Folder that the paths in it are relative to.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")],
     bench: BenchOption = None,
-    make_report: Annotated[bool, typer.Option("--report/--no-report", help="Draw plots and write a page.")] = True,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes for the scores. [default: all cores]")] = None,
+    make_report: Annotated[bool, typer.Option("--report/--no-report", help="Write an HTML report with plots.")] = True,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes for scoring. [default: all cores]")] = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a whole experiment. Stores, tuning, translations, scores; given again, it goes on where it was stopped."""
+    """Run a whole experiment. Builds stores, tunes, translates and scores; resumable."""
     import torch
 
     from knnmt.lab.report.tables import quality
@@ -40,7 +40,7 @@ def reproduce(
 
     asked = Config.load(config)
     if not data.is_dir():
-        raise UsageError(f"{data} is no folder: --data names the one that the paths in {config} start from")
+        raise UsageError(f"{data} is not a folder: --data is the one that the paths in {config} are relative to")
     if threads is not None:
         torch.set_num_threads(threads)
     with terminal.stages() as progress:
@@ -59,12 +59,12 @@ def reproduce(
 
 @app.command()
 def report(
-    results: Annotated[list[Path], typer.Argument(help="results.json of `knnmt reproduce`, or their folders.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of report.html, tables.md and the plots.")],
+    results: Annotated[list[Path], typer.Argument(help="results.json of `knnmt reproduce`, or its folder.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html, tables.md and the plots.")],
     bench: BenchOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Draw what was measured. One page that needs no network, plots in SVG and PNG, tables in Markdown."""
+    """Write a report of results. One self-contained HTML page, plots in SVG and PNG, tables in Markdown."""
     from knnmt.lab.reproduce import Results
 
     page = _report([Results.load(path) for path in results], bench or [], out)

@@ -107,7 +107,7 @@ class Gate:
     def load(cls, path: Path) -> Self:
         """Read a gate that `save` wrote."""
         if not path.is_file():
-            raise UsageError(f"{path}: λ is to be learned, and there is no gate: `knnmt tune` trains one")
+            raise UsageError(f"{path}: no such gate file, though λ is learned: `knnmt tune` trains a gate")
         again = "train it again with `knnmt tune`"
         try:
             with safe_open(path, framework="pt") as file:
@@ -120,16 +120,16 @@ class Gate:
         shapes = {name: tuple(value.shape) for name, value in parameters.items() if value.dtype == torch.float32}
         sound = shapes == SHAPES and len(parameters) == len(SHAPES)
         if not sound or not all(bool(value.isfinite().all()) for value in parameters.values()):
-            raise DataError(f"{path}: its parameters are not those of a gate: {again}")
+            raise DataError(f"{path}: invalid parameters: {again}")
         if not bool((parameters["spread"] > 0).all()) or not metadata.keys() >= set(Purpose._fields):
-            raise DataError(f"{path}: its parameters are not those of a gate: {again}")
+            raise DataError(f"{path}: invalid parameters: {again}")
         return cls(Purpose(*(metadata[name] for name in Purpose._fields)), parameters)
 
 
 def require_gate(gate: Gate | None, purpose: Purpose) -> Gate:
     """The gate, if there is one and it was trained for this."""
     if gate is None:
-        raise UsageError("λ is to be learned, and there is no gate: use settings that `knnmt tune` wrote")
+        raise UsageError("λ is learned, but there is no gate: use settings that `knnmt tune` wrote")
     if gate.purpose != purpose:
         made, here = (f"{some.system} ({some.key}, {some.metric})" for some in (gate.purpose, purpose))
         raise DataError(f"the gate was trained for {made}, not for {here}: train one with `knnmt tune`")

@@ -11,11 +11,11 @@ from knnmt.corpus.segment import Segment
 from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import Model
 from knnmt.overlap import overlaps
-from knnmt.store.manifest import TUNED
-from knnmt.systems import automatic, require_system
+from knnmt.store.format import TUNED
+from knnmt.store.store import Datastore
+from knnmt.systems import automatic
 from knnmt.systems.settings import Adapt, RetrievalSettings
 from knnmt.translate import TranslateSettings
-from knnmt.tune.described import most_k
 from knnmt.tune.dev import Dev, Progress
 from knnmt.tune.held_out import DevSet, Fold, hold_out
 from knnmt.tune.search import Figures, Search, Trial
@@ -50,7 +50,8 @@ def tune(
     sets = [DevSet("dev", (Fold(dev, frozenset(left_out)),))]
     # what is tuned is retrieval: a text that the store has as a whole would come out right with any settings
     options = (translate or GREEDY).model_copy(update={"exact": False})
-    search = _search(model, store, sets, (given or RetrievalSettings()).of(system), options, progress)
+    system = automatic(store) if system == "auto" else system
+    search = Search(Dev(model, store, sets, (given or RetrievalSettings()).of(system), progress), options)
     return search.run(adapt, decoded)
 
 
@@ -84,7 +85,7 @@ def tune_store(
         sets = hold_out(store)
     else:
         sets = [DevSet("dev", (Fold(dev, overlaps(store, [segment.source for segment in dev]).segments),))]
-    search = _search(model, store, sets, RetrievalSettings(system=automatic(store)), GREEDY, progress)
+    search = Search(Dev(model, store, sets, RetrievalSettings(system=automatic(store)), progress), GREEDY)
     if dev is None:
         best = search.halfway(search.run(("distance",), decoded)[0])
     else:
@@ -99,16 +100,3 @@ def tune_store(
     }
     best.tuned.save(store.path / TUNED, **notes, segments=found.segments, held_out=found.held_out)
     return found
-
-
-def _search(
-    model: Model,
-    store: Datastore,
-    sets: Sequence[DevSet],
-    given: RetrievalSettings,
-    options: TranslateSettings,
-    progress: Progress | None,
-) -> Search:
-    require_system(given.system)
-    given = given.without_gate().model_copy(update={"k": most_k(store, given.system)})
-    return Search(Dev(model, store, sets, given, progress), options)

@@ -7,7 +7,10 @@ from knnmt.errors import UsageError
 from knnmt.model.checkpoint import Model
 from knnmt.retrieval.gate import Gate
 from knnmt.retrieval.session import Retriever
+from knnmt.store.store import Datastore
+from knnmt.systems import require_system
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.tune.grid import largest_k
 from knnmt.tune.held_out import DevSet, Fold
 from knnmt.tune.references import Shown
 
@@ -18,7 +21,7 @@ Progress = Callable[[str, int, int | None], None]
 class Dev:
     """Dev sets with the model and the store that translate them; retrievers of a fold share what they read.
 
-    given: settings of which all that is not searched for is kept
+    given: settings of which all that is not searched for is kept; complete, but for the c of a system that has none
     """
 
     def __init__(
@@ -29,17 +32,21 @@ class Dev:
         given: RetrievalSettings,
         progress: Progress | None = None,
     ) -> None:
-        self.model, self.store, self.given = model, store, given
+        self.model, self.store, self.system = model, store, require_system(given.system)
         self.sets = [DevSet(some.name, tuple(_usable(some.folds))) for some in sets]
         if not all(len(some) for some in self.sets):
             raise UsageError("there is nothing to tune on: the dev set has no segments")
         self.watch: Progress = progress or (lambda stage, done, total: None)
+        self.most_k = largest_k(self.system, store)
+        given = given.without_gate().model_copy(update={"k": self.most_k})
         self._first = {
             fold.left_out: Retriever(store, model.device, given, left_out=fold.left_out)
             for some in self.sets
             for fold in some.folds
         }
-        self.scale = next(iter(self._first.values())).live.view.scale
+        first = next(iter(self._first.values()))
+        self.scale = first.live.view.scale
+        self.given = first.settings if self.system.c_grid else first.settings.model_copy(update={"c": given.c})
 
     def __len__(self) -> int:
         return sum(map(len, self.sets))

@@ -7,7 +7,9 @@ import itertools
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
+from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.system import System
 
 K = (4, 8, 16, 32, 64, 128, 256, 512)
 TEMPERATURES = (1 / 160, 1 / 80, 1 / 40, 1 / 20, 1 / 10)
@@ -60,6 +62,14 @@ def axes(settings: RetrievalSettings, scale: float) -> dict[str, Axis]:
     return found | {"weight": Axis(CONSTANT_WEIGHTS, WEIGHT_LIMITS, share=True)}
 
 
+def largest_k(system: System, store: Datastore) -> int | None:
+    """The largest k that is tried; None where a system takes all that it sees."""
+    if not system.takes_k:
+        return None
+    allowed = system.most_k(store)
+    return min(max(K), store.part.sizes["entries"], *([] if allowed is None else [allowed]))
+
+
 def neighbours_and_temperatures(most_k: int | None, scale: float) -> Iterator[tuple[int | None, float]]:
     """All k with all T. most_k: the largest k; None where a system takes all that it sees."""
     counts = [None] if most_k is None else [*(k for k in K if k < most_k), most_k]
@@ -88,21 +98,24 @@ def spread(ranked: Sequence[RetrievalSettings], count: int) -> list[RetrievalSet
 
 
 class Numbers(NamedTuple):
-    """λ or its maximum, T and τ."""
+    """λ or its maximum, T and τ of complete settings."""
 
     weight: float
     temperature: float
     reach: float
 
+    @classmethod
+    def of(cls, settings: RetrievalSettings) -> "Numbers":
+        """Those of some settings."""
+        assert settings.weight is not None
+        assert settings.temperature is not None
+        assert settings.reach is not None
+        return cls(settings.weight, settings.temperature, settings.reach)
 
-def numbers(settings: RetrievalSettings, scale: float) -> Numbers:
-    """Those of some settings, the system's defaults included."""
-    return Numbers(settings.most_weight, settings.temperature_of(scale), settings.reach_of(scale))
 
-
-def around(best: RetrievalSettings, scale: float, most_k: int | None) -> Iterator[RetrievalSettings]:
+def around(best: RetrievalSettings, most_k: int | None) -> Iterator[RetrievalSettings]:
     """Settings near the best: translation likes more weight and other temperatures than likelihood does."""
-    weight, temperature, reach = numbers(best, scale)
+    weight, temperature, reach = Numbers.of(best)
     heavier = min(0.95, weight + 0.15)
     distant = best.adapt == "distance"
     updates: list[Values] = [
@@ -117,10 +130,10 @@ def around(best: RetrievalSettings, scale: float, most_k: int | None) -> Iterato
     yield from dict.fromkeys(best.model_copy(update=update) for update in updates)
 
 
-def more_cautious(good: RetrievalSettings, scale: float) -> Iterator[RetrievalSettings]:
+def more_cautious(good: RetrievalSettings) -> Iterator[RetrievalSettings]:
     """Settings that leave more to the model, for a store that has little for these texts: with more they were worse
     than base MT, which likelihood does not tell."""
-    weight, _, reach = numbers(good, scale)
+    weight, _, reach = Numbers.of(good)
     updates: list[Values] = (
         [{"reach": reach / 2}, {"reach": reach / 4}, {"weight": weight / 2, "reach": reach / 2}]
         if good.adapt == "distance"

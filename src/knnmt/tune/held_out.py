@@ -1,9 +1,8 @@
-"""Segments that settings are judged by, and what of the store each of them is translated without.
+"""Dev sets, and what of the store their segments are translated without.
 
-Where there is no dev set, segments of the store itself are held out, in two ways: some from all over it, without what
-the store has of these very texts, as new strings of a project that it knows; and some of whole projects of which
-nothing is used, as strings of a project that it does not know. Settings that are good for the first alone trust the
-store too much for the second.
+Without a dev set, segments of the store itself are held out in two ways: some from all over it, without what the store
+has of these very texts, like new strings of a known project; and some of whole projects of which nothing is used, like
+strings of an unknown project. Settings tuned on the first alone trust the store too much for the second.
 """
 
 import re
@@ -17,9 +16,9 @@ from knnmt.datastore import Datastore
 from knnmt.overlap import overlaps
 
 HELD_OUT = 200  # segments of each kind
-GROUPS = 3  # that are held out in turn, the largest
-BLOCKS = 5  # that a group is cut into where hardly anything is left without it
-TOO_LARGE = 0.8  # of the store's segments: a group of which that holds
+GROUPS = 3  # projects held out in turn, the largest
+TOO_LARGE = 0.8  # of the store's segments: without such a group hardly anything is left
+BLOCKS = 5  # that such a group is cut into
 _PLACE = re.compile(r"[:#][^:#/\\]*$")  # the line or unit at the end of an origin
 
 
@@ -62,14 +61,14 @@ def _fold(store: Datastore, chosen: list[tuple[int, Segment]], group: list[tuple
 
 
 def _spread(segments: list[tuple[int, Segment]], count: int) -> list[tuple[int, Segment]]:
-    """So many segments, or all, from all over them."""
+    """At most `count` usable segments, evenly spaced."""
     usable = [one for one in segments if one[1].source.strip() and one[1].target.strip()]
     return usable[:: max(1, len(usable) // max(1, count))][:count]
 
 
 def _groups(every: list[tuple[int, Segment]]) -> list[list[tuple[int, Segment]]]:
-    """The store's segments by the projects that they come from: by where their files' paths part. What is nearly all of
-    the store is cut into blocks of its own order."""
+    """The store's segments by project: by the first folder or file where their paths differ. A project that is nearly
+    all of the store is cut into consecutive blocks."""
     places = [PurePath(_PLACE.sub("", segment.origin)).parts for _, segment in every]
     depth = 0
     while len(heads := {place[: depth + 1] for place in places}) == 1 and depth < len(next(iter(heads))):

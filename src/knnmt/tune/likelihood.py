@@ -3,7 +3,7 @@
 The model shows each reference once for each c; what its states find there gives the likelihood under any k, T, λ and τ.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from statistics import fmean
 
 from knnmt.errors import UsageError
@@ -16,14 +16,10 @@ EQUAL = 1e-3  # nats a token: likelihoods that differ by less are the same, and 
 
 
 class Likelihoods:
-    """The mean log-likelihood of a reference token, over all dev sets alike, by settings.
+    """The mean log-likelihood of a reference token, over all dev sets alike, by settings."""
 
-    c_grid: the values of c that are tried; () where the system has none
-    """
-
-    def __init__(self, dev: Dev, c_grid: Sequence[int], most_k: int | None) -> None:
-        self.dev, self.most_k = dev, most_k
-        self.c_grid: Sequence[int | None] = c_grid or (None,)
+    def __init__(self, dev: Dev) -> None:
+        self.dev = dev
         self._found: dict[RetrievalSettings, float] = {}
         self._seen: dict[int | None, list[Seen]] = {}  # of each dev set, by c
 
@@ -49,8 +45,9 @@ class Likelihoods:
     def _try_grids(self, kinds: Collection[str]) -> None:
         """All settings of the grids; c grows while more of it is better."""
         best = -float("inf")
-        for c in self.c_grid:
-            self._seen[c] = self._see(c, total=len(self.c_grid) * len(self.dev))
+        values = self.dev.system.c_grid or (self.dev.given.c,)
+        for c in values:
+            self._seen[c] = self._see(c, total=len(values) * len(self.dev))
             found = dict(self._coarse(c, kinds))
             self._found |= found
             before, best = best, max(best, *found.values())
@@ -59,7 +56,7 @@ class Likelihoods:
 
     def _coarse(self, c: int | None, kinds: Collection[str]) -> Iterator[tuple[RetrievalSettings, float]]:
         scale, seen = self.dev.scale, self._seen[c]
-        for k, temperature in neighbours_and_temperatures(self.most_k, scale):
+        for k, temperature in neighbours_and_temperatures(self.dev.most_k, scale):
             p_knn = [one.p_knn(k, temperature) for one in seen]
             for values in weights(kinds, scale):
                 settings = self.dev.given.model_copy(update={"k": k, "c": c, "temperature": temperature} | values)

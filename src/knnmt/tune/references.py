@@ -33,7 +33,6 @@ class Seen:
     nearest: Tensor
     p_mt: Tensor
     log_counts: Tensor
-    scale: float
 
     def p_knn(self, k: int | None, temperature: float) -> Tensor:
         """p_kNN of each reference token. (P,). Of prototypes, which are ranked by T too, it is nearly that."""
@@ -46,9 +45,10 @@ class Seen:
         return (scores.softmax(dim=-1).nan_to_num() * matches).sum(dim=-1)
 
     def likelihood(self, settings: RetrievalSettings, p_knn: Tensor | None = None) -> float:
-        """The mean log-likelihood of a reference token; `p_knn` is that of the settings, if it is known."""
+        """The mean log-likelihood of a reference token under complete settings; `p_knn` is theirs, if it is known."""
         if p_knn is None:
-            p_knn = self.p_knn(settings.k, settings.temperature_of(self.scale))
+            assert settings.temperature is not None
+            p_knn = self.p_knn(settings.k, settings.temperature)
         weight = weights(self.nearest, settings)
         return float((weight * p_knn + (1 - weight) * self.p_mt).clamp_min(1e-9).log().mean())
 
@@ -68,7 +68,7 @@ class _Shown(NamedTuple):
 
     @property
     def query(self) -> Tensor:
-        """What is looked up. (B, T, d)."""
+        """The states that are looked up. (B, T, d)."""
         return self.look.query(self.states)
 
     def of_wanted(self, log_p: Tensor) -> Tensor:
@@ -106,7 +106,6 @@ def see(model: Model, shown: Sequence[Shown], advance: Callable[[int], None]) ->
         nearest=torch.cat(nearest),
         p_mt=torch.cat(p),
         log_counts=_joined(filled, 0.0) if any(some is not None for some in counts) else torch.zeros(()),
-        scale=shown[0][0].live.view.scale,
     )
 
 
@@ -162,6 +161,6 @@ def _p_of(tokens: Tensor, log_p: Tensor, wanted: Tensor) -> Tensor:
 
 
 def _joined(parts: Sequence[Tensor], filler: float) -> Tensor:
-    """Rows of several lengths as one table, filled up."""
+    """Rows of several lengths as one table, padded."""
     longest = max(part.size(1) for part in parts)
     return torch.cat([torch.nn.functional.pad(part, (0, longest - part.size(1)), value=filler) for part in parts])

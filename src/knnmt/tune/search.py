@@ -14,9 +14,8 @@ from knnmt.retrieval.mix import MOST
 from knnmt.retrieval.tuned import Tuned
 from knnmt.systems.settings import SILENT, Adapt, RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
-from knnmt.tune.described import C_GRIDS, most_k
 from knnmt.tune.dev import Dev
-from knnmt.tune.grid import around, axes, more_cautious, numbers, spread
+from knnmt.tune.grid import Numbers, around, axes, more_cautious, spread
 from knnmt.tune.held_out import Fold
 from knnmt.tune.likelihood import Likelihoods
 from knnmt.tune.references import lesson
@@ -67,11 +66,11 @@ class Search:
 
     def __init__(self, dev: Dev, options: TranslateSettings) -> None:
         self.dev, self.options = dev, options
-        self.c_grid = C_GRIDS.get(dev.given.system, ())
-        self.most_k = most_k(dev.store, dev.given.system)
-        self.likelihoods = Likelihoods(dev, self.c_grid, self.most_k)
+        self.likelihoods = Likelihoods(dev)
         self.trials: dict[Tuned, Trial] = {}
-        self.silent, self.untuned = self._base(), self._untuned()
+        # base MT: a λ that changes nothing, but lets lessons be heard
+        self.silent = dev.given.model_copy(update={"adapt": "constant", "weight": SILENT})
+        self.untuned = self._untuned()
 
     def run(self, adapt: Sequence[Adapt], decoded: int) -> list[Trial]:
         """All trials, the best first: base MT, the untuned settings, `decoded` by likelihood, as many around the best,
@@ -98,7 +97,7 @@ class Search:
         tell which direction is better, and nothing of how far texts from elsewhere would follow."""
         if found.settings == self.silent:
             return found
-        ours, theirs = (numbers(one, self.dev.scale) for one in (self.untuned, found.settings))
+        ours, theirs = (Numbers.of(one) for one in (self.untuned, found.settings))
         middle = Tuned(
             found.settings.model_copy(
                 update={
@@ -137,9 +136,9 @@ class Search:
     def _around_the_best(self) -> Iterator[RetrievalSettings]:
         best = self._best(self.trials.values())
         if best.settings != self.silent:
-            return around(best.settings, self.dev.scale, self.most_k)
+            return around(best.settings, self.dev.most_k)
         near = self._best(trial for trial in self.trials.values() if trial is not best)
-        return more_cautious(near.settings, self.dev.scale)
+        return more_cautious(near.settings)
 
     def _measure(self, tuned: Tuned, total: int, likelihood: float | None = None) -> None:
         """Translate the dev sets; the likelihood is that of the settings, unless it is known."""
@@ -178,31 +177,21 @@ class Search:
             each = (float(one.log_p(leaning(one.seen).clamp(max=MOST)).mean()) for one in lessons)
             yield Tuned(by_distance.model_copy(update={"adapt": "learned"}), leaning), fmean(each)
 
-    def _base(self) -> RetrievalSettings:
-        """Base MT: a λ that changes nothing but leaves lessons their say."""
-        return self._numbered(self.dev.given, adapt="constant", weight=SILENT)
-
     def _untuned(self) -> RetrievalSettings:
         """What a system does where nothing was tuned."""
-        fresh = RetrievalSettings(system=self.dev.given.system)
-        k = None if self.most_k is None else min(fresh.k or self.most_k, self.most_k)
-        weight, _, reach = numbers(fresh, self.dev.scale)
-        return self._numbered(fresh, k=k, adapt="distance", weight=weight, reach=reach)
-
-    def _numbered(self, like: RetrievalSettings, **changes: object) -> RetrievalSettings:
-        """The given settings with T (and c, where it is searched) as in others, in numbers, and with changes."""
-        temperature = numbers(like, self.dev.scale).temperature
-        given = self.dev.given
-        c = given.seen if self.c_grid else None
-        return given.model_copy(update={"c": c, "temperature": temperature} | changes)
+        dev, fresh = self.dev, RetrievalSettings(system=self.dev.system.name)
+        weight, temperature, reach = Numbers.of(dev.system.complete(fresh, dev.scale))
+        k = None if dev.most_k is None else min(fresh.k or dev.most_k, dev.most_k)
+        found = {"k": k, "adapt": "distance", "weight": weight, "temperature": temperature, "reach": reach}
+        return dev.given.model_copy(update=found)
 
     def _ends(self, settings: RetrievalSettings) -> Iterator[str]:
         """The values that lie at an end of what is searched."""
         if settings == self.silent:
             return
-        if self.most_k is not None and settings.k == self.most_k:
+        if self.dev.most_k is not None and settings.k == self.dev.most_k:
             yield f"k = {settings.k}"
-        if self.c_grid and settings.c == max(self.c_grid):
+        if settings.c == max(self.dev.system.c_grid, default=0):
             yield f"c = {settings.c}"
         letters = {"temperature": "T", "reach": "τ", "weight": "λ"}
         for name, axis in axes(settings, self.dev.scale).items() if settings.adapt != "learned" else ():

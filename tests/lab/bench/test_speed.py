@@ -1,21 +1,21 @@
 """Times beside base MT: of the same work, in the same number of steps, stage by stage."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from knnmt.datastore import Datastore
 from knnmt.errors import DataError, UsageError
-from knnmt.lab.bench import batch_size, speed
+from knnmt.lab.bench import batch_size
 from knnmt.lab.bench.batch_size import largest_batches
 from knnmt.lab.bench.clock import STAGES, Clock, Steps
+from knnmt.lab.bench.runner import Run, Runner, Variant, retriever_of, served
 from knnmt.lab.bench.settings import BenchSettings, Sweep
-from knnmt.lab.bench.speed import Run, Runner, Variant, interleaved, measure, of_length, served
-from knnmt.model.checkpoint import Model, load
+from knnmt.lab.bench.speed import interleaved, measure, of_length
+from knnmt.model.checkpoint import Model
+from knnmt.model.transformer import States
 from knnmt.retrieval.session import Retriever, SentenceLookup
 from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
@@ -27,11 +27,6 @@ from ...retrieval.examples import built
 
 CPU = torch.device("cpu")
 SMALL = BenchSettings(pairs=2, beam=2, batch_size=4, k=4)
-
-
-@pytest.fixture(scope="module")
-def model(model_folder: Callable[[str], Path]) -> Model:
-    return load(model_folder("marian"), device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -223,14 +218,14 @@ def test_largest_batch_is_measured(model: Model, store: Datastore, texts: list[s
 
 
 def test_refusals(model: Model, store: Datastore, texts: list[str]) -> None:
-    with pytest.raises(DataError, match="no text"):
+    with pytest.raises(DataError, match="no text to translate"):
         measure(model, store, ["", "  "], SMALL)
     with pytest.raises(UsageError, match="without a store"):
         measure(model, None, texts, SMALL.model_copy(update={"systems": ("fast",)}))
     for bad in ("q=1", "k", "k=", "k=a", "c=0"):
         with pytest.raises(UsageError, match="cannot sweep"):
             Sweep.parse(bad)
-    assert speed.served(store) == list(SYSTEMS)
+    assert served(store) == list(SYSTEMS)
 
 
 def test_an_index_is_timed_and_swept_for_the_system_that_searches_by_it(
@@ -241,6 +236,6 @@ def test_an_index_is_timed_and_swept_for_the_system_that_searches_by_it(
     settings = SMALL.model_copy(update={"systems": ("knn", "faster"), "index": True})
     rows, _ = measure(model, store, texts[:2], settings, Sweep.parse("nprobe=2,4"))
     assert [(row.system, row.nprobe) for row in rows] == [("base", None), ("knn", 2), ("faster", None), ("knn", 4)]
-    made = speed.retriever_of(model, Variant("knn", settings, store))
+    made = retriever_of(model, Variant("knn", settings, store))
     assert made is not None
     assert made.settings.index

@@ -14,7 +14,7 @@ from knnmt.lab.bench import growth, synthetic
 from knnmt.lab.bench.growth import grown, in_words
 from knnmt.lab.bench.interval import Spread
 from knnmt.lab.bench.peak import Memory
-from knnmt.lab.bench.speed import served
+from knnmt.lab.bench.runner import served
 from knnmt.lab.bench.synthetic import Shape, make
 from knnmt.retrieval.session import Retriever
 from knnmt.systems.settings import RetrievalSettings
@@ -107,7 +107,7 @@ def test_shapes(tokens: int) -> None:
 def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="counts up to"):
         Shape(10**10)
-    with pytest.raises(UsageError, match="there already"):
+    with pytest.raises(UsageError, match="already exists"):
         make(KEYED, tmp_path)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from knnmt.lab.bench.runner import Run, Runner, Skipped, Variant
 from knnmt.lab.bench.settings import BenchSettings
-from knnmt.lab.bench.speed import Run, Runner, Skipped, Variant
 from knnmt.model.checkpoint import Model
 from knnmt.model.represent import padded
 from knnmt.trace import NO_TRACE, Trace
@@ -23,13 +23,13 @@ def other_engines(model: Model, settings: BenchSettings) -> tuple[list[Runner], 
     """The other engines that are here, and why one is not."""
     runners, skipped = [_runner("generate()", generate(model, settings), settings)], []
     if find_spec("ctranslate2") is None:
-        skipped.append(Skipped("ctranslate2", "", "it is not installed: pip install ctranslate2"))
+        skipped.append(Skipped("ctranslate2", "", "not installed: pip install ctranslate2"))
         return runners, skipped
     try:
         runners.append(_runner("ctranslate2", ctranslate2(model, settings), settings))
     except (ValueError, RuntimeError, TypeError, AttributeError, KeyError) as error:
         reason = str(error).strip().split("\n")[0]
-        skipped.append(Skipped("ctranslate2", "", f"it cannot convert this model: {type(error).__name__}: {reason}"))
+        skipped.append(Skipped("ctranslate2", "", f"cannot convert this model: {type(error).__name__}: {reason}"))
     return runners, skipped
 
 

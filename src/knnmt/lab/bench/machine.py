@@ -18,7 +18,7 @@ def device_named(name: str) -> torch.device:
         device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise UsageError(f"there is no device {name!r} here: use auto, cpu, cuda or cuda:N") from error
+        raise UsageError(f"device {name!r} is not available: use auto, cpu, cuda or cuda:N") from error
     return device
 
 

@@ -21,11 +21,15 @@ class BenchSettings(Settings):
     batch_size: int = Field(default=32, ge=1)
     k: int = Field(default=16, ge=1, le=4096)
     c: int | None = Field(default=None, ge=1)
-    index: bool = Field(default=False, description="knn searches by the store's FAISS index")
+    index: bool = Field(default=False, description="search by the store's FAISS index")
     nprobe: int = Field(default=32, ge=1, description="lists searched where not all are")
     weight: float = Field(default=0.0, ge=0, le=1, alias="lambda")
     length: int | None = Field(default=None, ge=2, description="source tokens of each text; default: the input's own")
     engines: bool = Field(default=False, description="also time generate() and CTranslate2")
+
+    def changed(self, name: str, value: object) -> "BenchSettings":
+        """The settings with another value of one, checked."""
+        return BenchSettings.model_validate(self.model_dump(by_alias=True) | {name: value})
 
 
 class Sweep(Settings):

@@ -3,52 +3,21 @@
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
 
 from knnmt.datastore import Datastore
 from knnmt.errors import DataError, UsageError
 from knnmt.lab.bench.clock import Clock, Steps, settle
+from knnmt.lab.bench.engines import other_engines
 from knnmt.lab.bench.interval import Ratio, Spread, ratio, spread
 from knnmt.lab.bench.peak import Memory, peak
+from knnmt.lab.bench.runner import Runner, Shared, Skipped, Variant, runner_of, variants
 from knnmt.lab.bench.settings import OF_RETRIEVAL, BenchSettings, Sweep
 from knnmt.model.checkpoint import Model
-from knnmt.retrieval.live import LiveStore
-from knnmt.retrieval.session import Retriever
-from knnmt.systems import SYSTEMS, serves
-from knnmt.systems.settings import RetrievalSettings
-from knnmt.trace import NO_TRACE, Trace
-from knnmt.translate import TranslateSettings, Translator
+from knnmt.store.store import Datastore
 
 Progress = Callable[[str, int, int | None], None]  # the stage, the work done since the last call, the whole of it
-
-BY_C = ("similar", "fast", "proto")  # the systems that c means something to
-
-
-class Variant(NamedTuple):
-    """A system of a store, or base MT, with the settings that it is timed at."""
-
-    system: str
-    settings: BenchSettings
-    store: Datastore | None = None
-
-
-class Run(Protocol):
-    """Translates texts; a trace observes it if it is ours."""
-
-    def __call__(self, texts: list[str], trace: Trace = NO_TRACE, /) -> list[str]:
-        """The translations."""
-        ...
-
-
-@dataclass(frozen=True)
-class Runner:
-    """Something that translates; `anew` makes another that shares nothing with it, whose memory can be measured."""
-
-    variant: Variant
-    run: Run
-    anew: Callable[[], Run]
 
 
 @dataclass(frozen=True)
@@ -79,15 +48,6 @@ class Speed:
     nprobe: int | None = None
 
 
-@dataclass(frozen=True)
-class Skipped:
-    """What could not be measured, and why."""
-
-    system: str
-    what: str
-    why: str
-
-
 def measure(
     model: Model,
     store: Datastore | None,
@@ -102,19 +62,17 @@ def measure(
     skipped: list[Skipped] = []
     points = [settings]
     if sweep is not None and sweep.name not in OF_RETRIEVAL:
-        points = [_changed(settings, sweep.name, value) for value in sweep.values]
+        points = [settings.changed(sweep.name, value) for value in sweep.values]
     for point in points:
         some = texts if point.length is None else of_length(model, texts, point.length)
-        runners = [_runner(model, Variant("base", point), {})]
-        shared: dict[tuple[str, str], LiveStore] = {}
-        for variant in _variants(model, store, point, sweep):
+        runners = [runner_of(model, Variant("base", point), {})]
+        shared: Shared = {}
+        for variant in variants(model, store, point, sweep):
             try:
-                runners.append(_runner(model, variant, shared))
+                runners.append(runner_of(model, variant, shared))
             except UsageError as error:  # a ranking that is too short for k, say
                 skipped.append(Skipped(variant.system, f"k={variant.settings.k}", str(error)))
         if settings.engines:
-            from knnmt.lab.bench.engines import other_engines
-
             others, missing = other_engines(model, point)
             runners, skipped = runners + others, skipped + missing
         name = sweep.name if sweep is not None else "bench"
@@ -127,7 +85,7 @@ def usable(texts: Sequence[str], settings: BenchSettings) -> list[str]:
     """The first texts that are not empty, as many as the settings want."""
     found = list(itertools.islice((text for text in map(str.strip, texts) if text), settings.segments))
     if not found:
-        raise DataError("there is no text to translate in the input")
+        raise DataError("the input has no text to translate")
     return found
 
 
@@ -149,82 +107,6 @@ def of_length(model: Model, texts: Sequence[str], length: int) -> list[str]:
             room -= size
         found.append(" ".join(chosen))
     return found
-
-
-def served(store: Datastore) -> list[str]:
-    """The systems that a store has the arrays for."""
-    return [name for name in SYSTEMS if serves(store, name)]
-
-
-def _changed(settings: BenchSettings, name: str, value: object) -> BenchSettings:
-    return BenchSettings.model_validate(settings.model_dump(by_alias=True) | {name: value})
-
-
-def _variants(model: Model, store: Datastore | None, point: BenchSettings, sweep: Sweep | None) -> Iterator[Variant]:
-    """The systems, at each value of a sweep that base MT knows nothing of."""
-    stores = [store] if store is not None else []
-    points = [point]
-    if sweep is not None and sweep.name == "store":
-        stores = [Datastore.open(value) for value in sweep.values]
-    elif sweep is not None and sweep.name in OF_RETRIEVAL:
-        points = [_changed(point, sweep.name, value) for value in sweep.values]
-    wanted = [name for name in point.systems if name != "base"]
-    if wanted and not stores:
-        raise UsageError(f"{', '.join(wanted)} cannot be timed without a store: name one (--store)")
-    for opened, changed in itertools.product(stores, points):
-        opened.check(model)
-        for system in wanted or ([] if point.systems else served(opened)):
-            if not serves(opened, system):
-                raise UsageError(f"{opened.path} was built without what {system} needs: build it for that (--for)")
-            if changed is points[0] or sweep is None or _means_something(sweep.name, system):
-                yield Variant(system, changed, opened)
-
-
-def _means_something(setting: str, system: str) -> bool:
-    """Whether a system is another at another value of a setting."""
-    return {"c": system in BY_C, "nprobe": system == "knn"}.get(setting, True)
-
-
-def _runner(model: Model, variant: Variant, shared: dict[tuple[str, str], LiveStore]) -> Runner:
-    """A runner of a variant; those of one system and store share the arrays, which a GPU may not hold twice."""
-
-    def anew() -> Run:
-        store = Datastore.open(variant.store.path) if variant.store is not None else None
-        return _run(model, variant._replace(store=store), {})
-
-    return Runner(variant, _run(model, variant, shared), anew)
-
-
-def _run(model: Model, variant: Variant, shared: dict[tuple[str, str], LiveStore]) -> Run:
-    retriever, options = retriever_of(model, variant, shared), options_of(variant.settings)
-
-    def run(texts: list[str], trace: Trace = NO_TRACE, /) -> list[str]:
-        translator = Translator(model, retriever=retriever, trace=trace)
-        return [translation.text for translation in translator.translate(texts, options)]
-
-    return run
-
-
-def retriever_of(
-    model: Model, variant: Variant, shared: dict[tuple[str, str], LiveStore] | None = None
-) -> Retriever | None:
-    """What a variant retrieves with; None for base MT."""
-    system, settings, store = variant
-    if store is None:
-        return None
-    chosen = RetrievalSettings(
-        system=system, k=settings.k, c=settings.c, weight=settings.weight, index=settings.index, nprobe=settings.nprobe
-    )
-    shared = {} if shared is None else shared
-    place = str(store.path), system
-    made = Retriever(store, model.device, chosen, live=shared.get(place))
-    shared[place] = made.live
-    return made
-
-
-def options_of(settings: BenchSettings) -> TranslateSettings:
-    """How a benchmark translates: by search alone, whatever the store has word for word."""
-    return TranslateSettings(beam=settings.beam, batch_size=settings.batch_size, exact=False)
 
 
 def interleaved(
@@ -284,17 +166,17 @@ def interleaved(
         splits.append(dict(clock.seconds))
     mean_length = statistics.fmean(lengths[text] for text in texts)
     rows = []
-    for number, (system, settings, store) in enumerate(runner.variant for runner in runners):
+    for number, variant in enumerate(runner.variant for runner in runners):
         spent = spread(seconds[number])
         rows.append(
             Speed(
-                system=system,
-                k=settings.k if store is not None else None,
-                c=RetrievalSettings(system=system, c=settings.c).seen if system in BY_C else None,
-                beam=settings.beam,
-                batch_size=settings.batch_size,
+                system=variant.system,
+                k=variant.settings.k if variant.store is not None else None,
+                c=variant.c,
+                beam=variant.settings.beam,
+                batch_size=variant.settings.batch_size,
                 length=mean_length,
-                entries=store.sizes["entries"] if store is not None else None,
+                entries=variant.store.sizes["entries"] if variant.store is not None else None,
                 ratio=ratio(seconds[number], seconds[0]) if number else None,
                 seconds=spent,
                 per_second=len(texts) / spent.median,
@@ -304,7 +186,7 @@ def interleaved(
                 split=splits[number],
                 peak=peaks[number],
                 times=seconds[number],
-                nprobe=settings.nprobe if system == "knn" and settings.index else None,
+                nprobe=variant.nprobe,
             )
         )
     return rows

@@ -47,7 +47,7 @@ class Shape:
 
     def __post_init__(self) -> None:
         if not 1 <= self.tokens <= MOST:
-            raise UsageError(f"a store of {self.tokens:,} tokens cannot be made: the format counts up to {MOST:,}")
+            raise UsageError(f"a store of {self.tokens:,} tokens is too large: the format counts up to {MOST:,}")
 
     @property
     def keyed(self) -> bool:
@@ -112,7 +112,7 @@ class Shape:
 def make(shape: Shape, out: Path, progress: Callable[[int], None] | None = None) -> Datastore:
     """Write a store of this shape at `out`, which must not be there; progress is told the tokens that are done."""
     if out.exists():
-        raise UsageError(f"cannot make a synthetic store at {out}: it is there already")
+        raise UsageError(f"cannot make a synthetic store at {out}: it already exists")
     advance = progress or (lambda tokens: None)
     part = work_folder(out)
     part.mkdir(parents=True)

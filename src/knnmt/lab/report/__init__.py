@@ -7,6 +7,7 @@ the pictures · page.py the page. Only drawing needs matplotlib, the extra `plot
 from collections.abc import Sequence
 from pathlib import Path
 
+from knnmt.lab.report import curves, page, plots, tables, theme
 from knnmt.lab.report.bench import Bench
 from knnmt.lab.reproduce.results import Results
 
@@ -15,8 +16,6 @@ __all__ = ["Bench", "report"]
 
 def report(results: Sequence[Results], benches: Sequence[Bench], out: Path) -> Path:
     """Write report.html, tables.md and every plot that there are figures for into a folder; gives the page's path."""
-    from knnmt.lab.report import curves, page, plots, tables, theme
-
     theme.require()
     out.mkdir(parents=True, exist_ok=True)
     whole = [one for one in results if not curves.only_variants(one)] or list(results)

@@ -34,11 +34,11 @@ class Bench:
         except OSError as error:
             raise UsageError(f"cannot read {path}: {error.strerror}; `knnmt bench --output` writes it") from None
         except ValueError:
-            raise DataError(f"{path} is no JSON: write it with `knnmt bench --output`") from None
+            raise DataError(f"{path} is not JSON: write it with `knnmt bench --output`") from None
         rows = list(_rows(content))
         speed, growth = ([row for row in rows if row.keys() >= kind] for kind in (SPEED, GROWTH))
         if not speed and not growth:
-            raise DataError(f"{path} has no figures of a benchmark: write it with `knnmt bench --output`")
+            raise DataError(f"{path} holds no benchmark figures: write it with `knnmt bench --output`")
         machine = content.get("machine") if isinstance(content, dict) else None
         return cls(path.stem, speed, growth, machine if isinstance(machine, dict) else {})
 
@@ -85,7 +85,7 @@ class Bench:
 
 
 def _usual(values: Iterable[Any]) -> Any:
-    """The value that is there most often; of those, the one in the middle."""
+    """The most frequent value; the median of those, if several are."""
     counts = Counter(value for value in values if value is not None)
     most = max(counts.values(), default=0)
     often = sorted(value for value, count in counts.items() if count == most)

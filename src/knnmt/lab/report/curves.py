@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from knnmt.build.settings import BuildSettings
 from knnmt.lab.report.plots import MEGABYTE, Plot, log_axis, look
 from knnmt.lab.report.theme import Theme
-from knnmt.lab.reproduce.config import BASE
+from knnmt.lab.reproduce.config import BASE, REFERENCE
 from knnmt.lab.reproduce.results import Results
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _figure(panels: Panels, panel: "Callable[[Axes, list[Point], Theme], None]",
 
 
 def _m_panel(axes: "Axes", points: list[Point], theme: Theme) -> None:
-    for reference in (BASE, "knn"):
+    for reference in (BASE, REFERENCE):
         if same := next((point for point in points if point.name == reference), None):
             colour = look(reference, reference, theme)["color"]
             axes.axhline(same.bleu, color=colour, linestyle="--", linewidth=1.4, label=reference)

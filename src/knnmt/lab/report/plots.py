@@ -56,7 +56,7 @@ def of_results(results: Results) -> Iterator[Plot]:
 
 
 def of_benches(benches: Sequence[Bench]) -> Iterator[Plot]:
-    """The pictures of benchmarks: sweeps, growth, and the stages of one that is no sweep, or of the first."""
+    """The pictures of benchmarks: sweeps, growth, and the stages of the first that is not a sweep, or of the first."""
     for bench in benches:
         for axis in bench.axes:
             again = " The paper's figure." if axis == "k" else ""

@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from knnmt.lab.report.bench import AXES, Bench
-from knnmt.lab.reproduce.config import BASE
+from knnmt.lab.reproduce.config import BASE, COMPARED, REFERENCE
 from knnmt.lab.reproduce.results import DomainResults, Metric, Results, SystemResults
 from knnmt.terminal import size
 
 Rows = list[list[str]]  # the first are the heads, the first column is names
 ALPHA = 0.05
 LOWER = ("TER",)  # metrics of which less is better
-YARDSTICK = "knn"  # the system whose gain over base MT is the whole of it
-MARKS = {BASE: "*", YARDSTICK: "†", "faster": "‡"}  # of what differs from a system
+MARKS = dict(zip((BASE, *COMPARED), "*†‡", strict=True))  # of what differs from a system
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def _kept(results: Results) -> dict[str, float]:
         for name in names(results)
         if name != BASE and all(name in domain.systems for domain in results.domains)
     }
-    return {name: gain / gains[YARDSTICK] for name, gain in gains.items()} if gains.get(YARDSTICK, 0.0) > 0 else {}
+    return {name: gain / gains[REFERENCE] for name, gain in gains.items()} if gains.get(REFERENCE, 0.0) > 0 else {}
 
 
 def _gain(value: float, base: float, name: str) -> str:
@@ -119,7 +118,7 @@ def _signature(results: Results) -> str:
     metric = _metric(results.domains[0].systems[BASE], "BLEU")
     compared = {key for d in results.domains for one in d.systems.values() for key in one.metrics[0].p}
     others = "".join(f"; {mark} from {name}" for name, mark in MARKS.items() if name != BASE and name in compared)
-    kept = f" Gain kept: the mean gain, of {YARDSTICK}'s." if len(results.domains) > 1 and _kept(results) else ""
+    kept = f" Gain kept: the mean gain, of {REFERENCE}'s." if len(results.domains) > 1 and _kept(results) else ""
     return (
         f"Marked * differs from base MT{others}, p < {ALPHA}, paired bootstrap.{kept} "
         f"{metric.metric}: `{metric.signature}`"

@@ -15,6 +15,8 @@ from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import Adapt, RetrievalSettings
 
 BASE = "base"
+REFERENCE = "knn"  # the system whose gain over base MT is the whole of it
+COMPARED = (REFERENCE, "faster")  # the systems that the others are compared with, besides base MT
 NAME = r"^[a-z0-9][a-z0-9._-]*$"  # what may name a file
 
 
@@ -43,9 +45,9 @@ class Run(_Table):
     @model_validator(mode="after")
     def _known(self) -> "Run":
         if self.system not in SYSTEMS:
-            raise ValueError(f"there is no system {self.system!r}: use {', '.join(SYSTEMS)} (base is always there)")
+            raise ValueError(f"there is no system {self.system!r}: use {', '.join(SYSTEMS)} (base is always included)")
         if self.name == BASE:
-            raise ValueError("base is always there, and no name for another system")
+            raise ValueError("base is always included, and cannot name another system")
         return self
 
 
@@ -58,7 +60,8 @@ class Domain(_Table):
     dev: str
     test: str
     alignments: str | None = Field(
-        default=None, description="links of train, made before: then it is not cleaned, and numba is not needed"
+        default=None,
+        description="word alignments of train in Pharaoh format: then it is not cleaned, and numba is not needed",
     )
     systems: tuple[str, ...] | None = Field(default=None, description="only these of the systems; default: all")
     build: dict[str, Any] = Field(default={}, description="settings of [build] that are others here")
@@ -88,8 +91,10 @@ class Domain(_Table):
 class Tuning(_Table):
     """How each system's settings are found, on dev alone."""
 
-    segments: int | None = Field(default=500, ge=1, description="segments of dev, the first; null: all")
-    decoded: int = Field(default=6, ge=1, le=100, description="settings that translate dev, and as many near the best")
+    segments: int | None = Field(default=500, ge=1, description="the first N segments of dev; null: all")
+    decoded: int = Field(
+        default=6, ge=1, le=100, description="settings that are decoded with, and as many near the best"
+    )
     adapt: tuple[Adapt, ...] = Field(default=("constant", "distance"), min_length=1)
     beam: int = Field(default=1, ge=1, le=64)
     batch_size: int = Field(default=64, ge=1)
@@ -98,7 +103,7 @@ class Tuning(_Table):
 class Translating(_Table):
     """How test is translated."""
 
-    segments: int | None = Field(default=None, ge=1, description="segments of test, the first; null: all")
+    segments: int | None = Field(default=None, ge=1, description="the first N segments of test; null: all")
     beam: int = Field(default=5, ge=1, le=64)
     batch_size: int = Field(default=32, ge=1)
 
@@ -120,7 +125,7 @@ class Config(_Table):
 
     @classmethod
     def load(cls, path: Path) -> "Config":
-        """Read a TOML file; what is wrong in it is told by its name."""
+        """Read a TOML file; errors name the field."""
         try:
             content = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
@@ -128,7 +133,7 @@ class Config(_Table):
         except UnicodeDecodeError:
             raise UsageError(f"{path} is not UTF-8") from None
         except tomllib.TOMLDecodeError as error:
-            raise UsageError(f"{path} is no TOML: {error}") from None
+            raise UsageError(f"{path} is not TOML: {error}") from None
         try:
             return cls.model_validate(content)
         except ValidationError as error:

@@ -114,4 +114,4 @@ class Results(_Record):
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(str(part) for part in first["loc"])
-            raise DataError(f"{path} is no results of `knnmt reproduce`: {place}: {first['msg']}") from None
+            raise DataError(f"{path} is not a results file of `knnmt reproduce`: {place}: {first['msg']}") from None

@@ -1,5 +1,5 @@
-"""The steps of an experiment. Each leaves a file as soon as it is done, which says what it was made from: given the
-same again, a step takes what is there, so that an experiment that was stopped goes on where it was.
+"""The steps of an experiment. Each writes its result with a digest of its inputs: if these are the same the next time,
+the step is skipped, so that an experiment is resumable.
 """
 
 import itertools
@@ -22,7 +22,7 @@ from knnmt.errors import DataError, UsageError
 from knnmt.evaluate import bleu
 from knnmt.files import checksum, digest, write_whole
 from knnmt.lab.bench.machine import machine, versions
-from knnmt.lab.reproduce.config import BASE, Config, Domain, Run
+from knnmt.lab.reproduce.config import BASE, COMPARED, Config, Domain, Run
 from knnmt.lab.reproduce.results import (
     Built,
     DomainResults,
@@ -45,7 +45,6 @@ from knnmt.tune import tune
 
 _log = logging.getLogger(__name__)
 
-COMPARED = "knn", "faster"  # the systems that the others are compared with, besides base MT
 Progress = Callable[[str, int, int | None], None]
 """Called with a step's name, the work done since the last call, and the whole of it where that is known."""
 Record = TypeVar("Record", bound=BaseModel)
@@ -217,7 +216,7 @@ def _tune(job: _Job, built: Built, store: Datastore, run: Run, own: Overlaps) ->
         kept = _parsed(path).get("tuned", {})
         if kept.get("digest") == digest:
             return Tuned.load(path), TunedResult.model_validate(kept)
-        _log.info("%s was made from something else: made again", path)
+        _log.info("%s is out of date: making it again", path)
     began = time.perf_counter()
     trials = tune(
         job.model, store, job.dev, run.system, adapt=adapt, decoded=plan.decoded,
@@ -273,10 +272,9 @@ def _score(job: _Job, texts: dict[str, list[str]], seen: Overlaps, compared: lis
     path, digest = job.folder / "scores.json", _digest(texts, references, sorted(known), compared, resamples)
     scored = _kept(path, Scored, digest)
     if scored is None:
-        watch = job.watch("score")
         metrics: dict[str, list[Metric]] = compare(
             texts, references, [BASE, *compared], resamples=resamples, jobs=job.jobs,
-            progress=lambda done, total: watch("", done, total),
+            progress=job.watch("score"),
         )  # fmt: skip
         new = [number for number in range(len(references)) if number not in known]
         unseen = {
@@ -316,9 +314,9 @@ def _kept(path: Path, kind: type[Record], digest: str | None = None) -> Record |
     try:
         found = kind.model_validate_json(path.read_bytes())
     except ValidationError:
-        raise DataError(f"{path} is damaged or of another version of knnmt: remove it, and it is made again") from None
+        raise DataError(f"{path} is corrupt or from another version of knnmt: remove it to make it again") from None
     if digest is not None and getattr(found, "digest", None) != digest:
-        _log.info("%s was made from something else: made again", path)
+        _log.info("%s is out of date: making it again", path)
         return None
     return found
 
@@ -334,7 +332,7 @@ def _parsed(path: Path) -> dict[str, Any]:
     except ValueError:
         content = None
     if not isinstance(content, dict):
-        raise DataError(f"{path} is damaged: remove it, and it is made again")
+        raise DataError(f"{path} is corrupt: remove it to make it again")
     return content
 
 
