@@ -24,6 +24,7 @@ from knnmt.evaluate import bleu, chrf
 from knnmt.lab import demo
 from knnmt.model.checkpoint import Model, load
 from knnmt.overlap import overlaps
+from knnmt.retrieval.tuned import tuned_for
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.tune import tune_store
 
@@ -64,7 +65,7 @@ def stored(model: Model, project: str, work: Path) -> Datastore:
     if not (path / "manifest.json").exists():
         Datastore.build(files, out=path, langs=str(demo.LANGUAGES), model=model)
     store = Datastore.open(path)
-    if store.tuned is None:
+    if tuned_for(store) is None:
         tuned = tune_store(model, store)
         for name in tuned.segments:
             scores = [trial.sets[name] for trial in (tuned.base, tuned.untuned, tuned.best)]
@@ -88,8 +89,8 @@ def measured(model: Model, store: Datastore, project: str, count: int, systems: 
             variants.append(
                 (f"{system}, untuned", Translator(model, store, retrieval=RetrievalSettings(system=system)))
             )
-            tuned = store.tuned
-            if tuned is not None and tuned.system == system:
+            tuned = tuned_for(store)
+            if tuned is not None and tuned.settings.system == system:
                 variants.append((f"{system}, --tune", Translator(model, store)))
         base: list[float] = []
         for name, translator in variants:

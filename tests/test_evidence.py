@@ -14,6 +14,7 @@ from knnmt.model.checkpoint import Model, load
 from knnmt.model.represent import padded
 from knnmt.retrieval.gate import Purpose
 from knnmt.retrieval.session import SYSTEMS
+from knnmt.retrieval.tuned import Tuned
 from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translation, Translator
@@ -41,10 +42,9 @@ def store(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Datastore:
 
 
 def translator(model: Model, store: Datastore, system: str = "fast", **settings: Any) -> Translator:
-    if settings.get("adapt") == "learned":
-        settings["gate"] = random_gate(Purpose(system, store.manifest.key, store.manifest.metric))
+    gate = random_gate(Purpose(system, store.manifest.key, store.manifest.metric))
     chosen = RetrievalSettings(system=system, k=K, c=8, **({"weight": 0.6} | settings))
-    return Translator(model, store, retrieval=chosen)
+    return Translator(model, store, retrieval=Tuned(chosen, gate))
 
 
 def translated(chosen: Translator, texts: list[str], beam: int = 1) -> list[Translation]:

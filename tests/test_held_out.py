@@ -7,15 +7,15 @@ from typing import Any, cast
 
 import pytest
 
-from knnmt import held_out as holding
-from knnmt import tune as tuning
 from knnmt.corpus.segment import Segment
 from knnmt.evaluate import Score
-from knnmt.held_out import held_out
 from knnmt.model.checkpoint import Model, load
+from knnmt.retrieval.tuned import tuned_for
 from knnmt.store.store import Datastore
 from knnmt.translate import Translator
-from knnmt.tune import tune_store
+from knnmt.tune import StoreTuning, grid, search, tune_store
+from knnmt.tune import held_out as holding
+from knnmt.tune.held_out import hold_out
 
 from .retrieval.examples import built, one_thread
 
@@ -34,7 +34,7 @@ class Texts:
 
 
 def drawn(origins: list[str]) -> tuple[holding.DevSet, holding.DevSet]:
-    known, unknown = held_out(cast(Datastore, Texts(origins)))
+    known, unknown = hold_out(cast(Datastore, Texts(origins)))
     return known, unknown
 
 
@@ -91,14 +91,14 @@ def store(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Datastore:
 
 
 @pytest.fixture
-def scored(model: Model, store: Datastore, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[float]], tuning.Tuned]:
+def scored(model: Model, store: Datastore, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[float]], StoreTuning]:
     """Tune by scores that are given: one for the known and one for the unknown project a trial; the last stay."""
     monkeypatch.setattr(holding, "HELD_OUT", 6)
-    monkeypatch.setattr(tuning, "TEMPERATURES", (1 / 80, 1 / 10))
-    monkeypatch.setattr(tuning, "MOST_WEIGHTS", (0.5, 0.99))
-    monkeypatch.setattr(tuning, "REACHES", (1 / 2, 2.0))
+    monkeypatch.setattr(grid, "TEMPERATURES", (1 / 80, 1 / 10))
+    monkeypatch.setattr(grid, "MAX_WEIGHTS", (0.5, 0.99))
+    monkeypatch.setattr(grid, "REACHES", (1 / 2, 2.0))
 
-    def run(scores: list[float]) -> tuning.Tuned:
+    def run(scores: list[float]) -> StoreTuning:
         left = iter(scores)
         said: list[float] = []
 
@@ -106,9 +106,9 @@ def scored(model: Model, store: Datastore, monkeypatch: pytest.MonkeyPatch) -> C
             said.append(next(left, scores[-2 + len(said) % 2]))
             return Score("BLEU", said[-1], "")
 
-        monkeypatch.setattr(tuning, "bleu", bleu)
-        monkeypatch.setattr(tuning, "chrf", lambda *_: Score("chrF2", said[-1], ""))
-        monkeypatch.setattr(tuning, "mean_chrf", lambda *_: said[-1])
+        monkeypatch.setattr(search, "bleu", bleu)
+        monkeypatch.setattr(search, "chrf", lambda *_: Score("chrF2", said[-1], ""))
+        monkeypatch.setattr(search, "mean_chrf", lambda *_: said[-1])
         return tune_store(model, store, decoded=1)
 
     return run
@@ -126,7 +126,7 @@ def scored(model: Model, store: Datastore, monkeypatch: pytest.MonkeyPatch) -> C
     ],
 )
 def test_settings_are_kept_only_where_they_harm_neither(
-    store: Datastore, model: Model, scored: Callable[[list[float]], tuning.Tuned], scores: list[float], kept: bool
+    store: Datastore, model: Model, scored: Callable[[list[float]], StoreTuning], scores: list[float], kept: bool
 ) -> None:
     tuned = scored(scores)
     assert (tuned.best is not tuned.untuned) == kept
@@ -141,11 +141,11 @@ def test_settings_are_kept_only_where_they_harm_neither(
 
 
 def test_where_nothing_beats_base_mt_lessons_are_not_silenced(
-    store: Datastore, scored: Callable[[list[float]], tuning.Tuned]
+    store: Datastore, scored: Callable[[list[float]], StoreTuning]
 ) -> None:
     tuned = scored([50, 50, 40, 30, 39, 29])
     assert tuned.best is tuned.base
-    saved = Datastore.open(store.path).tuned
+    saved = tuned_for(Datastore.open(store.path))
     assert saved is not None
-    assert saved.silent
-    assert saved.weight  # 0 is what a user asks for who wants base MT and no lessons
+    assert saved.settings.silent
+    assert saved.settings.weight  # 0 is what a user asks for who wants base MT and no lessons

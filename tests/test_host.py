@@ -79,7 +79,7 @@ from pathlib import Path
 from knnmt import Datastore, Segment, Translator
 from knnmt.lab.bench.machine import machine
 from knnmt.build.settings import BuildSettings
-from knnmt.memory import peak
+from knnmt.lab.bench.peak import peak
 from knnmt.model.checkpoint import load
 
 model, corpus, out = load(sys.argv[1], langs="de-en", device="cpu"), sys.argv[2], Path(sys.argv[3])

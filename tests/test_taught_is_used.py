@@ -13,6 +13,7 @@ from knnmt.corpus.segment import Segment
 from knnmt.model.checkpoint import EMBEDDED, Model, load
 from knnmt.retrieval.gate import Purpose
 from knnmt.retrieval.session import SYSTEMS
+from knnmt.retrieval.tuned import Tuned
 from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
@@ -69,12 +70,12 @@ def stores(model: Model, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return found
 
 
-def settings(system: str, weight: float | None, store: Datastore) -> RetrievalSettings:
+def settings(system: str, weight: float | None, store: Datastore) -> RetrievalSettings | Tuned:
     """With λ by distance up to a weight, or by a gate that trusts nothing."""
     if weight is not None:
         return RetrievalSettings(system=system).weighing(weight)
     gate = random_gate(Purpose(system, store.manifest.key, store.manifest.metric)).leaning(-20.0)
-    return RetrievalSettings(system=system, adapt="learned", gate=gate)
+    return Tuned(RetrievalSettings(system=system, adapt="learned"), gate)
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

@@ -10,7 +10,6 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from knnmt import tune as tuning
 from knnmt.corpus import Languages, Segment, read
 from knnmt.errors import DataError, UsageError
 from knnmt.evaluate import Score, bleu
@@ -18,10 +17,12 @@ from knnmt.model.checkpoint import Model, load
 from knnmt.model.represent import padded
 from knnmt.retrieval.gate import Purpose
 from knnmt.retrieval.session import SYSTEMS, Retriever
+from knnmt.retrieval.tuned import Tuned, tuned_for
 from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
-from knnmt.tune import Trial, tune, tune_store
+from knnmt.tune import grid, search, tune, tune_store
+from knnmt.tune.search import LEANS, Trial
 
 from .build.examples import parallel_text
 from .retrieval.examples import built, one_thread, random_gate
@@ -54,11 +55,11 @@ def dev(tmp_path_factory: pytest.TempPathFactory) -> list[Segment]:
 @pytest.fixture(autouse=True)
 def coarser(monkeypatch: pytest.MonkeyPatch) -> None:
     """Grids that are fast to go through."""
-    monkeypatch.setattr(tuning, "TEMPERATURES", (1 / 80, 1 / 10))
-    monkeypatch.setattr(tuning, "CONSTANT", (0.3, 0.7))
-    monkeypatch.setattr(tuning, "MOST_WEIGHTS", (0.5, 0.99))
-    monkeypatch.setattr(tuning, "REACHES", (1 / 2, 2.0))
-    monkeypatch.setattr(tuning, "SIZES", {"fast": (4, 16)})
+    monkeypatch.setattr(grid, "TEMPERATURES", (1 / 80, 1 / 10))
+    monkeypatch.setattr(grid, "CONSTANT_WEIGHTS", (0.3, 0.7))
+    monkeypatch.setattr(grid, "MAX_WEIGHTS", (0.5, 0.99))
+    monkeypatch.setattr(grid, "REACHES", (1 / 2, 2.0))
+    monkeypatch.setattr(search, "C_GRIDS", {"fast": (4, 16)})
 
 
 @torch.inference_mode()
@@ -66,11 +67,12 @@ def mean_log_p(
     model: Model,
     store: Datastore,
     dev: list[Segment],
-    settings: RetrievalSettings,
+    tuned: RetrievalSettings | Tuned,
     left_out: Collection[int] = (),
 ) -> float:
     """What mixing gives to the tokens of the references, a segment at a time."""
-    retriever = Retriever(store, model.device, settings, left_out=left_out)
+    tuned = tuned if isinstance(tuned, Tuned) else Tuned(tuned)
+    retriever = Retriever(store, model.device, tuned.settings, gate=tuned.gate, left_out=left_out)
     special, found = model.special, []
     for segment in dev:
         ids, mask = padded(model.tokenizer.encode_source([segment.source]), special.pad, model.device)
@@ -98,14 +100,14 @@ def test_trials_come_by_bleu_and_their_numbers_are_those_of_the_system(
     trials = tune(model, store, dev, system, decoded=6, translate=GREEDY, progress=lambda *report: told.append(report))
     assert [trial.bleu for trial in trials] == sorted((trial.bleu for trial in trials), reverse=True)
     settings = [trial.settings for trial in trials]
-    assert len(set(settings)) == len(settings) >= 5
+    assert len({trial.tuned for trial in trials}) == len(settings) >= 5
     assert {s.system for s in settings} == {system}
     assert {s.adapt for s in settings} == {"constant", "distance", "learned"}
     for trial in trials:
-        wanted = mean_log_p(model, store, dev, trial.settings)
+        wanted = mean_log_p(model, store, dev, trial.tuned)
         # which k prototypes are the best, and so the nearest of them, depends on T: there it is an estimate
         assert trial.likelihood == pytest.approx(wanted, abs=0.1 if system == "proto" else 2e-3)
-        assert trial.bleu == pytest.approx(bleu_of(model, dev, Translator(model, store, retrieval=trial.settings)))
+        assert trial.bleu == pytest.approx(bleu_of(model, dev, Translator(model, store, retrieval=trial.tuned)))
     base = [trial for trial in trials if trial.settings.silent]
     assert [trial.bleu for trial in base] == [pytest.approx(bleu_of(model, dev, Translator(model)))]
     assert sum(done for stage, done, _ in told if stage == "translate") == len(trials)
@@ -125,7 +127,7 @@ def test_what_is_learned_is_for_the_best_settings_by_distance_and_tried_last(
     model: Model, store: Datastore, dev: list[Segment], adapt: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scores = iter(range(10, 30))  # the later the better
-    monkeypatch.setattr(tuning, "bleu", lambda texts, references: Score("BLEU", next(scores), ""))
+    monkeypatch.setattr(search, "bleu", lambda texts, references: Score("BLEU", next(scores), ""))
     trials = tune(model, store, dev, "fast", adapt=adapt, decoded=2, translate=GREEDY)
     second, first, *ruled = trials
     assert [trial.settings.adapt for trial in (first, second)] == ["learned", "learned"]
@@ -133,15 +135,15 @@ def test_what_is_learned_is_for_the_best_settings_by_distance_and_tried_last(
     distant = [trial for trial in ruled if trial.settings.adapt == "distance"]
     if distant:
         assert first.settings.without_gate() == max(distant, key=lambda trial: trial.bleu).settings
-    one, other = first.settings.gate, second.settings.gate
+    one, other = first.gate, second.gate
     assert one is not None
-    assert one.leaning(tuning.LEANS[1]) == other
+    assert one.leaning(LEANS[1]) == other
 
 
 def test_by_distance_is_kept_where_what_is_learned_is_no_better(
     model: Model, store: Datastore, dev: list[Segment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "bleu", lambda texts, references: Score("BLEU", 20.0, ""))
+    monkeypatch.setattr(search, "bleu", lambda texts, references: Score("BLEU", 20.0, ""))
     trials = tune(model, store, dev, "fast", adapt=("learned",), decoded=2, translate=GREEDY)
     assert trials[-1].settings.adapt == "learned"
     assert trials[0].settings.adapt != "learned"
@@ -152,7 +154,7 @@ def test_where_base_is_better_less_is_tried(
 ) -> None:
     # base MT, the untuned settings, two by likelihood, two that leave more to the model
     scores = iter([50.0, 10.0, 20.0, 30.0, 40.0, 60.0])
-    monkeypatch.setattr(tuning, "bleu", lambda texts, references: Score("BLEU", next(scores), ""))
+    monkeypatch.setattr(search, "bleu", lambda texts, references: Score("BLEU", next(scores), ""))
     trials = {trial.bleu: trial.settings for trial in tune(model, store, dev, "fast", adapt=("distance",), decoded=2)}
     assert list(trials) == [60.0, 50.0, 40.0, 30.0, 20.0, 10.0]
     assert trials[50.0].silent
@@ -167,9 +169,9 @@ def test_what_is_left_out_is_not_used(model: Model, store: Datastore, dev: list[
     trials = tune(model, store, own, system, decoded=2, translate=GREEDY, left_out=left_out)
     for trial in trials:
         assert trial.likelihood == pytest.approx(
-            mean_log_p(model, store, own, trial.settings, left_out), abs=0.1 if system == "proto" else 2e-3
+            mean_log_p(model, store, own, trial.tuned, left_out), abs=0.1 if system == "proto" else 2e-3
         )
-    chosen = next(trial.settings for trial in trials if not trial.settings.silent)
+    chosen = next(trial.tuned for trial in trials if not trial.settings.silent)
     assert abs(mean_log_p(model, store, own, chosen) - mean_log_p(model, store, own, chosen, left_out)) > 1e-2
     everything = range(store.part.sizes["segments"])
     trials = tune(model, store, dev, system, decoded=2, translate=GREEDY, left_out=everything)
@@ -213,8 +215,8 @@ CHOSEN = RetrievalSettings(system="faster", k=None, temperature=2.5, weight=0.25
 
 def test_settings_come_back_from_their_file(tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
-    CHOSEN.save(path, dev="dev.tsv", bleu=12.5)
-    assert RetrievalSettings.load(path) == CHOSEN
+    Tuned(CHOSEN).save(path, dev="dev.tsv", bleu=12.5)
+    assert Tuned.load(path) == Tuned(CHOSEN)
     content = json.loads(path.read_text(encoding="utf-8"))
     assert content["retrieval"]["lambda"] == 0.25
     assert "weight" not in content["retrieval"]
@@ -225,7 +227,7 @@ def test_settings_come_back_from_their_file(tmp_path: Path) -> None:
 def test_the_weight_has_two_names(tmp_path: Path, name: str) -> None:
     path = tmp_path / "settings.json"
     path.write_text(json.dumps({"retrieval": {"system": "knn", name: 0.4}}), encoding="utf-8")
-    assert RetrievalSettings.load(path) == RetrievalSettings(system="knn", weight=0.4)
+    assert Tuned.load(path).settings == RetrievalSettings(system="knn", weight=0.4)
 
 
 @pytest.mark.parametrize(
@@ -237,12 +239,12 @@ def test_what_is_no_file_of_settings_is_refused(tmp_path: Path, content: str) ->
     path = tmp_path / "settings.json"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(DataError, match=r"settings\.json: .*write it with `knnmt tune`"):
-        RetrievalSettings.load(path)
+        Tuned.load(path)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"none\.json: no such file of settings"):
-        RetrievalSettings.load(tmp_path / "none.json")
+    with pytest.raises(UsageError, match=r"none\.json: no such settings file"):
+        Tuned.load(tmp_path / "none.json")
 
 
 def test_settings_do_not_change_and_refuse_unknown_names() -> None:
@@ -250,7 +252,7 @@ def test_settings_do_not_change_and_refuse_unknown_names() -> None:
         RetrievalSettings(lamda=0.5)  # type: ignore[call-arg]
     with pytest.raises(ValidationError):
         CHOSEN.k = 3
-    assert isinstance(Trial(CHOSEN, -1.0, 20.0, {}).settings, RetrievalSettings)
+    assert isinstance(Trial(CHOSEN, None, -1.0, 20.0, {}).settings, RetrievalSettings)
 
 
 def test_a_store_is_tuned_once_and_used_so_from_then_on(model: Model, dev: list[Segment], tmp_path: Path) -> None:
@@ -268,12 +270,13 @@ def test_a_store_keeps_the_gate_that_was_best_for_it(
     model: Model, dev: list[Segment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, scores = built(model, tmp_path), iter(range(10, 30))
-    monkeypatch.setattr(tuning, "bleu", lambda texts, references: Score("BLEU", next(scores), ""))
+    monkeypatch.setattr(search, "bleu", lambda texts, references: Score("BLEU", next(scores), ""))
     best = tune_store(model, store, dev, decoded=1).best  # the later the better
     assert best.settings.adapt == "learned"
     translator = Translator(model, store.path)
     assert translator.retriever is not None
     assert translator.retriever.settings == best.settings
+    assert translator.retriever.gate == best.gate is not None
     texts = [segment.source for segment in dev]
     assert translator.using("similar").translate(texts, GREEDY) == translator.translate(texts, GREEDY)
     # a weight that is named, as by the page of the server, counts as it does by distance
@@ -289,10 +292,10 @@ def test_settings_of_a_store_go_when_it_is_replaced(model: Model, dev: list[Segm
     store = built(model, tmp_path)
     tune_store(model, store, dev, decoded=1)
     gate = random_gate(Purpose("fast", "ffn_input", "squared"))
-    RetrievalSettings(system="fast", adapt="learned", gate=gate).save(store.path / "settings.json")
+    Tuned(RetrievalSettings(system="fast", adapt="learned"), gate).save(store.path / "settings.json")
     corpus = parallel_text(tmp_path / "other.tsv", 30, seed=9)
     replaced = Datastore.build(corpus, out=store.path, langs="de-en", model=model, replace=True)
-    assert replaced.tuned is None
+    assert tuned_for(replaced) is None
     assert not list(store.path.glob("settings*"))
 
 
@@ -302,13 +305,13 @@ def test_settings_of_a_store_go_when_it_is_replaced(model: Model, dev: list[Segm
 def test_what_is_likeliest_at_the_end_of_a_grid_is_looked_for_beyond_it(
     model: Model, store: Datastore, dev: list[Segment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "TEMPERATURES", (1 / 2560, 1 / 1280))  # far from any good one
-    monkeypatch.setattr(tuning, "TEMPERATURE_LIMITS", (1 / 2560, 1.6))
+    monkeypatch.setattr(grid, "TEMPERATURES", (1 / 2560, 1 / 1280))  # far from any good one
+    monkeypatch.setattr(grid, "TEMPERATURE_LIMITS", (1 / 2560, 1.6))
     narrow = tune(model, store, dev, "knn", adapt=("constant",), decoded=2, translate=GREEDY)
     scale = Retriever(store, model.device, RetrievalSettings(system="knn")).tensors.scale
     tried = [trial.settings.temperature_of(scale) / scale for trial in narrow if not trial.settings.silent]
     assert max(tried) > 4 / 1280  # neighbours of the best go no farther than twice
-    monkeypatch.setattr(tuning, "TEMPERATURE_LIMITS", (1 / 2560, 1 / 1280))
+    monkeypatch.setattr(grid, "TEMPERATURE_LIMITS", (1 / 2560, 1 / 1280))
     held = tune(model, store, dev, "knn", adapt=("constant",), decoded=1, translate=GREEDY)
     likely = next(trial for trial in held if trial.settings.temperature_of(scale) == pytest.approx(scale / 1280))
     assert f"T = {scale / 1280:.3g}" in likely.ends
@@ -318,7 +321,7 @@ def test_more_candidates_are_tried_while_they_are_better(
     model: Model, store: Datastore, dev: list[Segment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[tuple[str, int]] = []
-    monkeypatch.setattr(tuning, "SIZES", {"fast": (1, 60, 61, 62)})  # no type has more tokens
+    monkeypatch.setattr(search, "C_GRIDS", {"fast": (1, 60, 61, 62)})  # no type has more tokens
     tune(
         model, store, dev, "fast", adapt=("constant",), decoded=1, translate=GREEDY,
         progress=lambda stage, done, _: told.append((stage, done)),
@@ -327,12 +330,12 @@ def test_more_candidates_are_tried_while_they_are_better(
 
 
 def test_an_axis_goes_on_by_halves_and_doubles_as_far_as_its_limits() -> None:
-    axis = tuning.Axis((0.25, 0.5, 1.0), (0.1, 3.0))
+    axis = grid.Axis((0.25, 0.5, 1.0), (0.1, 3.0))
     assert [axis.beyond(value) for value in (0.5, 1.0, 2.0, 3.0, 0.25, 0.125, 0.1)] == [
         None, 2.0, 3.0, None, 0.125, 0.1, None,
     ]  # fmt: skip
     assert [axis.ends_at(value) for value in (0.1, 0.125, 1.0, 3.0)] == [True, False, False, True]
-    share = tuning.Axis((0.1, 0.9), (0.01, 0.99), share=True)
+    share = grid.Axis((0.1, 0.9), (0.01, 0.99), share=True)
     assert share.beyond(0.9) == pytest.approx(0.95)
     assert share.beyond(0.98) == pytest.approx(0.99)
 

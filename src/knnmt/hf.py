@@ -24,7 +24,8 @@ from knnmt.languages import Languages
 from knnmt.model.checkpoint import direction, special_tokens
 from knnmt.model.tokenizer import PROBES, SpecialTokens, Tokenizer
 from knnmt.model.transformer import Encoded, States
-from knnmt.retrieval.session import Retriever, SentenceLookup, chosen_settings
+from knnmt.retrieval.session import Retriever, SentenceLookup
+from knnmt.retrieval.tuned import Tuned, chosen_for
 from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
 
@@ -233,12 +234,13 @@ class Retrieval:
     """
 
     def __init__(
-        self, model: Wrapped, store: str | Path | Datastore, settings: RetrievalSettings | None = None
+        self, model: Wrapped, store: str | Path | Datastore, settings: RetrievalSettings | Tuned | None = None
     ) -> None:
         store = store if isinstance(store, Datastore) else Datastore.open(store)
         store.check(model)
         self.model = model
-        self.retriever = Retriever(store, model.device, chosen_settings(store, None, settings))
+        chosen = chosen_for(store, None, settings)
+        self.retriever = Retriever(store, model.device, chosen.settings, gate=chosen.gate)
         self._step, self._depth = _Step(), 0
         self._hooks = ExitStack()
 

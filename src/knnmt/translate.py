@@ -19,10 +19,12 @@ from knnmt.errors import DataError, UsageError
 from knnmt.evidence import TokenEvidence, explain
 from knnmt.model.checkpoint import EMBEDDED, Model, load
 from knnmt.model.represent import padded
-from knnmt.retrieval.session import SYSTEMS, Retriever, chosen_settings
+from knnmt.retrieval.session import SYSTEMS, Retriever
+from knnmt.retrieval.tuned import Tuned, chosen_for
 from knnmt.store.exact import one_line
 from knnmt.store.store import Added, Datastore
 from knnmt.systems.settings import SILENT, RetrievalSettings
+from knnmt.trace import NO_TRACE, Trace
 
 FIRST_WINDOW = 64  # texts of a stream that are translated first, so that something comes out soon
 
@@ -55,7 +57,8 @@ class Translator:
 
     `system` is `base` or one of those that retrieve; `retrieval` sets more than its name; by default both are what the
     store was tuned for, if it was. `left_out` are numbers of the store's segments that are not used, as
-    `Overlaps.segments` gives them.
+    `Overlaps.segments` gives them. A ready `retriever` takes the place of store, system, retrieval and left_out.
+    `trace` observes the work (`knnmt.trace`).
     """
 
     def __init__(
@@ -64,12 +67,18 @@ class Translator:
         store: str | Path | Datastore | None = None,
         *,
         system: str | None = None,
-        retrieval: RetrievalSettings | None = None,
+        retrieval: RetrievalSettings | Tuned | None = None,
         left_out: Collection[int] = (),
+        retriever: Retriever | None = None,
+        trace: Trace = NO_TRACE,
         device: str = "auto",
         dtype: str = "auto",
         langs: str | None = None,
     ) -> None:
+        if retriever is not None:
+            if store is not None or system is not None or retrieval is not None or left_out:
+                raise UsageError("a retriever has its own store and settings: give either it or those")
+            store, left_out = retriever.store, retriever.tensors.left_out
         if system not in (None, "auto", "base", *SYSTEMS):
             raise UsageError(f"there is no system {system!r}: use auto, base, {', '.join(SYSTEMS)}")
         if store is None and system not in (None, "base"):
@@ -77,12 +86,14 @@ class Translator:
         store = Datastore.open(store) if isinstance(store, str | Path) else store
         self.model = model if isinstance(model, Model) else load(model, device=device, dtype=dtype, langs=langs)
         self.store, self.left_out = store, frozenset(left_out)
-        self.retriever: Retriever | None = None
+        self.retriever, self.trace = retriever, trace
         if store is not None:
             store.check(self.model)
-        if store is not None and system != "base":
-            chosen = chosen_settings(store, system, retrieval)
-            self.retriever = Retriever(store, self.model.device, chosen, left_out=left_out)
+        if store is not None and retriever is None and system != "base":
+            chosen = chosen_for(store, system, retrieval)
+            self.retriever = Retriever(
+                store, self.model.device, chosen.settings, gate=chosen.gate, left_out=left_out
+            )  # fmt: skip
 
     def using(self, system: str | None = None, *, weight: float | None = None) -> "Translator":
         """A translator with another system or weight λ that shares model, store and what was read of it."""
@@ -95,8 +106,10 @@ class Translator:
         chosen = self.retriever.settings if self.retriever is not None else RetrievalSettings()
         chosen = chosen if system is None else chosen.of(system)
         chosen = chosen if weight is None else chosen.weighing(weight)
-        tensors = self.retriever.tensors if self.retriever is not None else None
-        other.retriever = Retriever(self.store, self.model.device, chosen, left_out=self.left_out, tensors=tensors)
+        tensors, gate = (self.retriever.tensors, self.retriever.gate) if self.retriever is not None else (None, None)
+        other.retriever = Retriever(
+            self.store, self.model.device, chosen, gate=gate, left_out=self.left_out, tensors=tensors
+        )
         return other
 
     def add(self, segments: Sequence[Segment], *, bad: Callable[[DataError], None] | None = None) -> Added:
@@ -140,7 +153,8 @@ class Translator:
         """
         if isinstance(texts, str):
             raise TypeError("translate takes a list of texts: write translate([text])")
-        return list(self._window(list(texts), 0, settings or TranslateSettings(), between=between))
+        with self.trace.stage("text"):
+            return list(self._window(list(texts), 0, settings or TranslateSettings(), between=between))
 
     def sizes(self, texts: Sequence[str]) -> list[int]:
         """The source tokens of each text."""
@@ -168,7 +182,9 @@ class Translator:
         settings = settings or TranslateSettings()
         first, size, iterator = 0, min(window, FIRST_WINDOW), iter(texts)
         while some := list(itertools.islice(iterator, size)):
-            yield from self._window(some, first, settings, progress)
+            with self.trace.stage("text"):
+                translated = list(self._window(some, first, settings, progress))
+            yield from translated
             first, size = first + len(some), min(window, 4 * size)
 
     def _window(
@@ -271,7 +287,7 @@ class Translator:
         between: Callable[[], None] | None,
     ) -> list[list[Hypothesis]]:
         """The best hypotheses of each piece; batches are of similar length, so that little is padding."""
-        model = self.model
+        model, trace = self.model, self.trace
         penalty = model.length_penalty if settings.length_penalty is None else settings.length_penalty
         order = sorted(range(len(pieces)), key=lambda i: -len(pieces[i]))
         found: list[list[Hypothesis]] = [[]] * len(pieces)
@@ -281,13 +297,18 @@ class Translator:
             # far above any real translation, so that only loops are cut; the search knows the model's own limit
             limits = [settings.max_length or 3 * len(pieces[row]) + 30 for row in rows]
             runs = [SPARE + longest_run(pieces[row]) for row in rows] if settings.stop_loops else None
-            encoded = model.transformer.encode(ids, mask)
-            lookup = self.retriever.look(ids, mask, encoded.states) if self.retriever is not None else None
-            hypotheses = search(
-                model.transformer, encoded, model.special, limits, beams=settings.beam, n_best=settings.n_best,
-                length_penalty=penalty, early_stopping=settings.beam == 1, lookup=lookup,
-                longest_runs=runs, between=between,
-            )  # fmt: skip
+            with trace.stage("encode"):
+                encoded = model.transformer.encode(ids, mask)
+            lookup = None
+            if self.retriever is not None:
+                with trace.stage("select"):
+                    lookup = self.retriever.look(ids, mask, encoded.states, trace=trace)
+            with trace.stage("decode"):
+                hypotheses = search(
+                    model.transformer, encoded, model.special, limits, beams=settings.beam, n_best=settings.n_best,
+                    length_penalty=penalty, early_stopping=settings.beam == 1, lookup=lookup,
+                    longest_runs=runs, between=between, trace=trace,
+                )  # fmt: skip
             for row, hypothesis in zip(rows, hypotheses, strict=True):
                 found[row] = hypothesis
             if progress is not None:

@@ -23,17 +23,17 @@ def test_bench(tiny: Path, store: Path, tmp_path: Path) -> None:
     assert content["settings"]["lambda"] == 0
 
     swept = knnmt(
-        "bench", text, *options, "--pairs", "2", "--systems", "faster", "--sweep", "k=1,4096", "--yardsticks", "--json"
+        "bench", text, *options, "--pairs", "2", "--systems", "faster", "--sweep", "k=1,4096", "--engines", "--json"
     )
     content = json.loads(fine(swept))
     timed = [(row["system"], row["k"]) for row in content["speed"]]
     assert timed[:3] == [("base", None), ("faster", 1), ("generate()", None)]
-    yardstick = content["speed"][2]
-    assert yardstick["same"] == yardstick["segments"] == 3
+    other = content["speed"][2]
+    assert other["same"] == other["segments"] == 3
     assert ("faster", "k=4096") in [(left["system"], left["what"]) for left in content["skipped"]]
 
-    room = fine(knnmt("bench", text, *options, "--systems", "faster", "--memory", "1"))
-    assert "twice as many" in room
+    shown = fine(knnmt("bench", text, *options, "--systems", "faster", "--memory", "1"))
+    assert "twice as many" in shown
 
 
 def test_bench_of_synthetic_stores(tmp_path: Path) -> None:

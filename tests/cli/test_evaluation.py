@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from knnmt.corpus import Languages, read
-from knnmt.systems.settings import RetrievalSettings
+from knnmt.retrieval.tuned import Tuned
 
 from ..build.examples import parallel_text
 from .process import fine, knnmt, refused
@@ -61,7 +61,7 @@ def test_tune(tiny: Path, store: Path, corpus: Path, tmp_path: Path) -> None:
     assert scores == sorted(scores, reverse=True)
     assert "base MT" in done.stdout
 
-    saved, settings = json.loads(out.read_text(encoding="utf-8")), RetrievalSettings.load(out)
+    saved, settings = json.loads(out.read_text(encoding="utf-8")), Tuned.load(out).settings
     assert settings.system == saved["system"] == "fast"
     assert saved["bleu"] == pytest.approx(scores[0], abs=0.01)
     assert saved["dev"] == [str(dev)]

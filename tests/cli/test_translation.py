@@ -6,6 +6,7 @@ from pathlib import Path
 
 from knnmt.corpus import Languages, read
 from knnmt.retrieval.gate import Purpose
+from knnmt.retrieval.tuned import Tuned
 from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
 
@@ -111,16 +112,16 @@ def test_a_store_changes_translations_by_its_weight(tiny: Path, store: Path, tmp
 def test_a_gate_comes_with_its_settings_and_gives_way_to_a_weight(tiny: Path, store: Path, tmp_path: Path) -> None:
     opened, path = Datastore.open(store), tmp_path / "knn.json"
     gate = random_gate(Purpose("knn", opened.manifest.key, opened.manifest.metric)).leaning(3.0)
-    chosen = RetrievalSettings(system="knn", k=4, weight=0.9, adapt="learned", gate=gate)
-    chosen.save(path)
+    chosen = RetrievalSettings(system="knn", k=4, weight=0.9, adapt="learned")
+    Tuned(chosen, gate).save(path)
     by_gate = ("translate", "-m", tiny, "-s", store, *GREEDY, "--no-exact", "--settings", path)
     base = fine(knnmt("translate", "-m", tiny, *GREEDY, text=LINES))
     assert fine(knnmt(*by_gate, text=LINES)) != base
     assert fine(knnmt(*by_gate, "--lambda", "0", text=LINES)) == base
     alone = path.rename(tmp_path / "alone.json")  # without its gate
     refused(knnmt(*by_gate[:5], "--settings", alone, text=LINES), 2, "alone.gate", "knnmt tune")
-    faster = RetrievalSettings(system="faster", adapt="learned", gate=gate)
-    faster.save(tmp_path / "faster.json")
+    faster = RetrievalSettings(system="faster", adapt="learned")
+    Tuned(faster, gate).save(tmp_path / "faster.json")
     other = ("--settings", tmp_path / "faster.json")
     refused(knnmt(*by_gate[:5], *other, text=LINES), 1, "the gate was trained for knn", "not for faster")
 

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from knnmt import tune as tuning
 from knnmt.corpus import Segment
 from knnmt.errors import UsageError
 from knnmt.lab import demo
 from knnmt.model.checkpoint import Model, load
 from knnmt.store.store import Datastore
-from knnmt.tune import Trial, tune
+from knnmt.tune import Trial, grid, tune
 
 from ..build.examples import ENGLISH, GERMAN
 from ..cli.process import fine, knnmt
@@ -86,8 +85,8 @@ def test_systems_are_tuned_without_what_they_are_tuned_on(
 
     monkeypatch.setattr(demo, "tune", watched)
     monkeypatch.setattr(demo, "DEV", 8)
-    monkeypatch.setattr(tuning, "TEMPERATURES", (1 / 40,))  # a grid that is fast to go through
-    monkeypatch.setattr(tuning, "K", (8, 64))
+    monkeypatch.setattr(grid, "TEMPERATURES", (1 / 40,))  # a grid that is fast to go through
+    monkeypatch.setattr(grid, "K", (8, 64))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     stages: dict[str, int] = {}
 

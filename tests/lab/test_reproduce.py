@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from knnmt import tune as tuning
 from knnmt.build import build as building
 from knnmt.build.settings import BuildSettings
 from knnmt.corpus import Languages, read
@@ -21,10 +20,11 @@ from knnmt.lab.reproduce.score import compare
 from knnmt.model.checkpoint import load
 from knnmt.overlap import overlaps
 from knnmt.retrieval.session import SYSTEMS
+from knnmt.retrieval.tuned import Tuned
 from knnmt.store import format
 from knnmt.store.store import Datastore
-from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
+from knnmt.tune import grid, tune
 
 from ..build.examples import parallel_text
 from ..cli.process import fine, knnmt, refused
@@ -71,8 +71,8 @@ note = "a domain without kNN-MT"
 def fast_enough() -> Iterator[None]:
     """One thread, and grids of tuning that are fast to go through."""
     with one_thread(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tuning, "TEMPERATURES", (1 / 40,))
-        patch.setattr(tuning, "MOST_WEIGHTS", (0.5, 0.99))
+        patch.setattr(grid, "TEMPERATURES", (1 / 40,))
+        patch.setattr(grid, "MAX_WEIGHTS", (0.5, 0.99))
         yield
 
 
@@ -134,8 +134,8 @@ def test_everything_is_made_and_told(done: tuple[Path, Results], data: Path, wri
     texts = {name: (folder / "translations" / f"{name}.txt").read_text("utf-8").splitlines() for name in first.systems}
     scores = evaluate(texts, references, resamples=20)
     for name, one in first.systems.items():
-        settings = RetrievalSettings.load(folder / "settings" / f"{name}.json") if name != "base" else None
-        translator = Translator(model, store, retrieval=settings) if settings is not None else Translator(model)
+        tuned = Tuned.load(folder / "settings" / f"{name}.json") if name != "base" else None
+        translator = Translator(model, store, retrieval=tuned) if tuned is not None else Translator(model)
         found = translator.translate([segment.source for segment in segments], TranslateSettings(beam=2, exact=False))
         assert texts[name] == [each.text for each in found]
         assert one.translated.tokens == sum(len(each.tokens) for each in found)
@@ -144,9 +144,9 @@ def test_everything_is_made_and_told(done: tuple[Path, Results], data: Path, wri
             (s.metric, s.value, s.signature, s.p) for s in scores[name]
         ]
         assert list(one.metrics[0].p) == [other for other in ("base", "knn", "faster") if other != name]
-        if settings is not None and one.tuned is not None:
-            assert settings.system == one.system == name.removesuffix("-constant")
-            assert one.tuned.settings == settings.model_dump(mode="json", by_alias=True)
+        if tuned is not None and one.tuned is not None:
+            assert tuned.settings.system == one.system == name.removesuffix("-constant")
+            assert one.tuned.settings == tuned.settings.model_dump(mode="json", by_alias=True)
             assert one.tuned.bleu >= one.tuned.base_bleu
             files = [f"{array}.npy" for array in SYSTEMS[one.system].arrays]
             assert one.bytes == sum((store.part.folder / name).stat().st_size for name in files)
@@ -205,7 +205,6 @@ def test_an_interrupted_run_goes_on(
 ) -> None:
     config = changed(written, domains=[Config.load(written).domains[0].model_dump(mode="json")])
     made: list[str] = []
-    tune = tuning.tune
 
     def stopped(model: Any, store: Any, dev: Any, system: str, **options: Any) -> Any:
         if len(made) == 1:

@@ -17,7 +17,9 @@ from knnmt.model.transformer import States
 from knnmt.retrieval.combine import MOST, Neighbours, learned, merge
 from knnmt.retrieval.gate import FEATURES, FORMAT, SHAPES, Gate, Lesson, Purpose, features, train
 from knnmt.retrieval.session import Retriever
-from knnmt.systems.settings import RetrievalSettings, gate_file
+from knnmt.retrieval.tuned import Tuned, gate_file
+from knnmt.store.store import Datastore
+from knnmt.systems.settings import RetrievalSettings
 
 from ..oracle import datastore
 from .examples import CPU, ORACLE, UNSEEN, Case, random_gate
@@ -27,17 +29,15 @@ SEEDS = st.integers(0, 2**32 - 1)
 FAST = Purpose("fast", "ffn_input", "squared")
 
 
-def chosen(gate: Gate, **changes: Any) -> RetrievalSettings:
-    given: dict[str, Any] = {
-        "k": 3,
-        "c": 2,
-        "temperature": 1.5,
-        "weight": 0.6,
-        "reach": 4.0,
-        "adapt": "learned",
-        "gate": gate,
-    }
-    return RetrievalSettings(**given | {"system": gate.purpose.system} | changes)
+def chosen(gate: Gate, system: str | None = None) -> Tuned:
+    settings = RetrievalSettings(
+        system=system or gate.purpose.system, k=3, c=2, temperature=1.5, weight=0.6, reach=4.0, adapt="learned"
+    )
+    return Tuned(settings, gate)
+
+
+def ready(store: Datastore, tuned: Tuned) -> Retriever:
+    return Retriever(store, CPU, tuned.settings, gate=tuned.gate)
 
 
 # ------------------------------------------------------------------------------------------------------- learning
@@ -131,7 +131,7 @@ def test_nothing_found_is_no_weight_and_a_sure_gate_leaves_a_trace_of_the_model(
     sure = random_gate(FAST).leaning(100.0)
     tokens, log_p = torch.tensor([[[1, 2], [1, 2]]]), torch.tensor([[[-0.1, -3.0], [-torch.inf, -torch.inf]]])
     found = Neighbours(tokens, log_p, torch.tensor([[1.0, torch.inf]]))
-    weight = learned(found, torch.zeros(1, 2, 4), torch.zeros(1, 2), chosen(sure), 1.0)
+    weight = learned(found, torch.zeros(1, 2, 4), torch.zeros(1, 2), sure, 1.0)
     assert weight[0].tolist() == [pytest.approx(MOST, abs=1e-7), 0.0]
 
 
@@ -146,7 +146,7 @@ def test_a_sentence_is_mixed_as_if_it_were_alone(system: str, seed: int, batch: 
     with tempfile.TemporaryDirectory() as folder:
         store = case.write(Path(folder) / "store")
         gate = random_gate(Purpose(system, store.manifest.key, "squared"))
-        retriever = Retriever(store, CPU, chosen(gate))
+        retriever = ready(store, chosen(gate))
         together = case.mixed(retriever)
         np.testing.assert_allclose(together.sum(-1), 1.0, atol=1e-4)
         for row in range(batch):
@@ -155,7 +155,7 @@ def test_a_sentence_is_mixed_as_if_it_were_alone(system: str, seed: int, batch: 
 
 def test_a_sentence_that_finds_nothing_is_base_mt_to_the_bit(tmp_path: Path) -> None:
     case = Case.drawn(3, batch=1).saying([[UNSEEN]], [[[0.0, 0.0]]])
-    retriever = Retriever(case.write(tmp_path / "store"), CPU, chosen(random_gate(FAST).leaning(9.0)))
+    retriever = ready(case.write(tmp_path / "store"), chosen(random_gate(FAST).leaning(9.0)))
     logits = torch.from_numpy(np.log(case.p_mt)).float()
     np.testing.assert_array_equal(case.mixed(retriever), (logits + 3.0 - 3.0).exp().numpy())
 
@@ -170,7 +170,7 @@ def test_a_gate_has_no_say_in_what_lessons_weigh(tmp_path: Path) -> None:
     heard = []
     for lean in (-100.0, 100.0):
         gate = random_gate(Purpose("knn", store.manifest.key, "squared")).leaning(lean)
-        look = case.look(Retriever(store, CPU, chosen(gate)))
+        look = case.look(ready(store, chosen(gate)))
         heard.append(look.heard(states, look.neighbours(states).nearest))
     assert heard[0] is not None
     assert (heard[0].weight > 0).any()
@@ -184,14 +184,14 @@ def test_a_gate_comes_back_from_its_file_with_its_settings(tmp_path: Path) -> No
     path, gate = tmp_path / "fast.json", random_gate(FAST)
     chosen(gate).save(path, bleu=12.5)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["fast.gate.safetensors", "fast.json"]
-    found = RetrievalSettings.load(path)
+    found = Tuned.load(path)
     assert found == chosen(gate)
     assert found != chosen(random_gate(FAST, seed=1))
     assert hash(found) == hash(chosen(gate))
     assert found.gate is not None
     seen = torch.randn(4, len(FEATURES))
     assert torch.equal(found.gate(seen), gate(seen))
-    found.without_gate().save(path)  # a gate does not outlive its settings
+    Tuned(found.settings.without_gate(), found.gate).save(path)  # a gate does not outlive its settings
     assert [each.name for each in tmp_path.iterdir()] == ["fast.json"]
 
 
@@ -228,14 +228,14 @@ def test_what_is_not_the_gate_of_these_settings_is_refused(tmp_path: Path, chang
     chosen(random_gate(FAST)).save(tmp_path / "fast.json")
     change(gate_file(tmp_path / "fast.json"))
     with pytest.raises(DataError, match=r"fast\.gate\.safetensors: .*(tune again|`knnmt tune`)"):
-        RetrievalSettings.load(tmp_path / "fast.json")
+        Tuned.load(tmp_path / "fast.json")
 
 
 def test_without_a_gate_nothing_is_learned(tmp_path: Path) -> None:
     chosen(random_gate(FAST)).save(tmp_path / "fast.json")
     gate_file(tmp_path / "fast.json").unlink()
     with pytest.raises(UsageError, match=r"fast\.gate\.safetensors: .*there is no gate: `knnmt tune`"):
-        RetrievalSettings.load(tmp_path / "fast.json")
+        Tuned.load(tmp_path / "fast.json")
     store = Case.drawn(1).write(tmp_path / "store")
     with pytest.raises(UsageError, match="there is no gate"):
         Retriever(store, CPU, RetrievalSettings(system="fast", adapt="learned"))
@@ -247,17 +247,17 @@ def test_without_a_gate_nothing_is_learned(tmp_path: Path) -> None:
 def test_a_gate_for_something_else_is_refused(tmp_path: Path, purpose: Purpose) -> None:
     store = Case.drawn(1).write(tmp_path / "store")
     right = FAST._replace(key=store.manifest.key)
-    Retriever(store, CPU, chosen(random_gate(right)))
+    ready(store, chosen(random_gate(right)))
     with pytest.raises(DataError, match=r"the gate was trained for .*, not for fast"):
-        Retriever(store, CPU, chosen(random_gate(purpose), system="fast"))
+        ready(store, chosen(random_gate(purpose), system="fast"))
 
 
 def test_who_names_a_weight_or_another_system_gets_it_without_the_gate() -> None:
     given = chosen(random_gate(FAST))
-    by_distance = given.model_copy(update={"adapt": "distance", "gate": None})
+    by_distance = given.settings.model_copy(update={"adapt": "distance"})
     assert given.of("fast") == given
-    assert given.of("knn") == by_distance.model_copy(update={"system": "knn"})
-    assert given.weighing(0.25) == by_distance.model_copy(update={"weight": 0.25})
+    assert given.of("knn").settings == by_distance.model_copy(update={"system": "knn"})
+    assert given.settings.weighing(0.25) == by_distance.model_copy(update={"weight": 0.25})
     constant = RetrievalSettings(weight=0.5, adapt="constant")
     assert constant.weighing(0.25) == RetrievalSettings(weight=0.25, adapt="constant")
 
@@ -266,4 +266,4 @@ def test_a_file_of_settings_cannot_hold_a_gate_itself(tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     path.write_text('{"retrieval": {"gate": {"inner": [[1.0]]}}}', encoding="utf-8")
     with pytest.raises(DataError, match="write it with `knnmt tune`"):
-        RetrievalSettings.load(path)
+        Tuned.load(path)

@@ -26,10 +26,10 @@ from knnmt.build import prototypes, similar, stages
 from knnmt.store import arrays, format
 from knnmt.build.settings import BuildSettings
 from knnmt.errors import KnnmtError, StoreError, UsageError, writing_to
-from knnmt.memory import hold_little, trim
+from knnmt.allocator import hold_little, trim
 from knnmt.model.represent import StateModel
 from knnmt.optional import require
-from knnmt.systems.settings import gate_file
+from knnmt.retrieval.tuned import gate_file
 from knnmt.retrieval.session import SYSTEMS, require_system
 
 _log = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ from knnmt.store.pieces import fits
 from knnmt.build.settings import BuildSettings
 from knnmt.build.workers import parallel
 from knnmt.errors import DataError
-from knnmt.memory import trim
+from knnmt.allocator import trim
 from knnmt.model.represent import StateModel, represent
 from knnmt.optional import require
 

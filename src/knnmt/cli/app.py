@@ -14,7 +14,7 @@ from knnmt.errors import KnnmtError, SettingsError, UsageError
 
 if TYPE_CHECKING:
     from knnmt.model.checkpoint import Model
-    from knnmt.systems.settings import RetrievalSettings
+    from knnmt.retrieval.tuned import Tuned
 
 Settings = TypeVar("Settings")
 
@@ -118,17 +118,19 @@ def checked(settings: Callable[..., Settings], **given: Any) -> Settings:
         raise UsageError(option + error.reason) from error
 
 
-def retrieval_settings(path: Path | None, **given: Any) -> "RetrievalSettings | None":
+def retrieval_settings(path: Path | None, **given: Any) -> "Tuned | None":
     """The settings of a file, or the defaults, with what was given on the command line; None where nothing was."""
+    from knnmt.retrieval.tuned import Tuned
     from knnmt.systems.settings import RetrievalSettings
 
     named = {name: value for name, value in given.items() if value is not None}
     if path is None and not named:
         return None
-    base = RetrievalSettings.load(path) if path is not None else RetrievalSettings()
+    base = Tuned.load(path) if path is not None else Tuned(RetrievalSettings())
+    settings = base.settings
     if "lambda" in named and "adapt" not in named:
-        base = base.without_gate()
-    return checked(RetrievalSettings, **base.model_dump(by_alias=True) | {"gate": base.gate} | named)
+        settings = settings.without_gate()  # an explicit weight disables the gate
+    return Tuned(checked(RetrievalSettings, **settings.model_dump(by_alias=True) | named), base.gate)
 
 
 def load_model(name: str, langs: str | None, device: str, dtype: str, threads: int | None) -> "Model":

@@ -67,8 +67,8 @@ def bench(
     memory: Annotated[
         int | None, typer.Option(min=1, help="Find the largest batch that fits so many MiB, instead of timing.")
     ] = None,
-    yardsticks: Annotated[
-        bool, typer.Option("--yardsticks", help="Also time generate() and, where installed, CTranslate2.")
+    engines: Annotated[
+        bool, typer.Option("--engines", help="Also time generate() and, if installed, CTranslate2.")
     ] = False,
     synthetic: Annotated[
         str | None, typer.Option(help="Make stores of so many random tokens, such as 1e5,1e6, and time these instead.")
@@ -93,7 +93,7 @@ def bench(
     named = tuple(name.strip() for name in (systems or "").split(",") if name.strip())
     settings = checked(
         BenchSettings, systems=named, pairs=pairs, segments=segments, beam=beam, batch_size=batch_size, k=k, c=c,
-        yardsticks=yardsticks, index=bool(index), **{"lambda": weight},
+        engines=engines, index=bool(index), **{"lambda": weight},
         **({} if nprobe is None else {"nprobe": nprobe}),
     )  # fmt: skip
     sweeps = [Sweep.parse(text) for text in sweep or ()]
@@ -147,13 +147,13 @@ def _time(
     progress: Progress,
 ) -> dict[str, Any]:
     """Rows of times, or of the largest batches."""
-    from knnmt.lab.bench.room import largest_batches
+    from knnmt.lab.bench.batch_size import largest_batches
     from knnmt.lab.bench.speed import measure
     from knnmt.store.store import Datastore
 
     opened = Datastore.open(store) if store is not None else None
     if memory is not None:
-        return {"room": largest_batches(model, opened, texts, settings, memory << 20, progress)}
+        return {"batch_sizes": largest_batches(model, opened, texts, settings, memory << 20, progress)}
     speed, skipped = [], []
     points: list[Sweep | None] = [*sweeps] or [None]
     for sweep in points:
@@ -207,10 +207,10 @@ def _show(rows: dict[str, Any], settings: "BenchSettings") -> None:
         _show_speed(rows["speed"], settings)
     for skipped in rows.get("skipped", ()):
         terminal.note(f"{skipped.system} {skipped.what} left out: {skipped.why}".replace("  ", " "))
-    if "room" in rows:
+    if "batch_sizes" in rows:
         numbers = ("texts", "peak", "texts/s", "twice as many")
         table = terminal.table("system", *numbers, numbers=numbers)
-        for row in rows["room"]:
+        for row in rows["batch_sizes"]:
             last = terminal.size(row.next_peak) if row.next_peak is not None else ""
             speed = f"{row.per_second:.1f}" if row.per_second else ""
             table.add_row(row.system, str(row.batch_size), terminal.size(row.peak or 0), speed, last)

@@ -150,7 +150,8 @@ def tune(
     with terminal.stages() as progress:
         trials = search(
             loaded, opened, segments, system, adapt=KINDS[adapt],
-            decoded=decoded, translate=options, left_out=found.segments if exclude else (), given=given,
+            decoded=decoded, translate=options, left_out=found.segments if exclude else (),
+            given=given.settings if given is not None else None,
             progress=progress,
         )  # fmt: skip
     best = trials[0]
@@ -159,9 +160,9 @@ def tune(
         "segments": len(segments), "beam": beam, "store": str(store), "overlaps": counts(found) | {"excluded": exclude},
     }  # fmt: skip
     if output is not None:
-        best.settings.save(output, **notes)
+        best.tuned.save(output, **notes)
     if as_json:
-        every = [asdict(trial) | {"settings": trial.settings.model_dump(by_alias=True)} for trial in trials]
+        every = [trial.as_json() for trial in trials]
         typer.echo(json.dumps(notes | {"trials": every}, indent=2, ensure_ascii=False))
         return
     terminal.show(_trials_table(trials, system))
@@ -179,7 +180,7 @@ def _base(trials: "list[Trial]") -> "Trial":
 
 
 def _trials_table(trials: "list[Trial]", system: str) -> Any:
-    sized = system in ("fast", "proto")
+    sized = any(trial.settings.c is not None for trial in trials)
     numbers = ("BLEU", "log p", "k", *(["c"] if sized else []), "T", "λ", "τ")
     table = terminal.table(*numbers, "λ is", numbers=numbers)
     for trial in trials:

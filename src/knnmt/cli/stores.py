@@ -21,7 +21,7 @@ from knnmt.cli.app import (
 )
 
 if TYPE_CHECKING:
-    from knnmt.tune import Tuned
+    from knnmt.tune import StoreTuning
 
 StoreArgument = Annotated[Path, typer.Argument(help="The store's folder.")]
 
@@ -123,7 +123,7 @@ def build(
         typer.echo(f"left out what {', '.join(settings.systems)} does not need: it would have been {whole}")
 
 
-def _figures(tuned: "Tuned") -> dict[str, Any]:
+def _figures(tuned: "StoreTuning") -> dict[str, Any]:
     """What tuning found, for machines."""
     trials = {"tuned": tuned.best, "untuned": tuned.untuned, "base": tuned.base}
     return {
@@ -135,7 +135,7 @@ def _figures(tuned: "Tuned") -> dict[str, Any]:
     }
 
 
-def _show_tuned(tuned: "Tuned") -> None:
+def _show_tuned(tuned: "StoreTuning") -> None:
     """What tuning found: held-out figures of base MT, of the untuned settings and of those that are kept."""
     numbers = ("segments", "base MT", "untuned", "tuned")
     table = terminal.table("held out" if tuned.held_out else "", "metric", *numbers, numbers=numbers)

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from knnmt.corpus.segment import Segment
     from knnmt.evidence import Neighbour, TokenEvidence
+    from knnmt.retrieval.tuned import Tuned
     from knnmt.store.store import Datastore
-    from knnmt.systems.settings import RetrievalSettings
     from knnmt.translate import Translator
 
 NARROW = 45  # columns of a table of evidence, without its texts
@@ -218,7 +218,7 @@ def _own(store: "Datastore", texts: list[str]) -> frozenset[int]:
 
 
 def _translator(
-    model: str, store: "Path | Datastore | None", system: str | None, retrieval: "RetrievalSettings | None",
+    model: str, store: "Path | Datastore | None", system: str | None, retrieval: "Tuned | None",
     langs: str | None, device: str, dtype: str, threads: int | None, left_out: frozenset[int] = frozenset(),
 ) -> "Translator":  # fmt: skip
     import torch

@@ -19,6 +19,7 @@ from knnmt.decode.cache import Cache
 from knnmt.decode.repetition import EVERY, ends, runs_at_end
 from knnmt.model.tokenizer import SpecialTokens
 from knnmt.model.transformer import Encoded, States, Transformer
+from knnmt.trace import NO_TRACE, Trace
 
 NEVER = -1.0e9  # the score of what is not there; finite, so that sums of it stay comparable
 LEAVE_AT = 0.2  # sentences leave the batch once this share of it is done: each leave copies the caches
@@ -77,6 +78,7 @@ def search(
     lookup: Lookup | None = None,
     longest_runs: Sequence[int] | None = None,
     between: Callable[[], None] | None = None,
+    trace: Trace = NO_TRACE,
 ) -> list[list[Hypothesis]]:
     """Translate encoded sentences; limits[b] is the most tokens sentence b may get, its end included.
 
@@ -104,6 +106,7 @@ def search(
     for step in range(longest):
         if between is not None:
             between()
+        trace.step(len(here))
         states = model.step(tokens, step, source, cache)
         if step < len(special.prefix):
             tokens = torch.full_like(tokens, special.prefix[step])
@@ -112,7 +115,8 @@ def search(
             logits = model.logits(states.output)
             normaliser = logits[:, :, 0] - logits.log_softmax(dim=-1)[:, :, 0]  # twice as fast as logsumexp
             if lookup is not None:
-                normaliser = lookup.mix(states, logits, normaliser)
+                with trace.stage("combine"):
+                    normaliser = lookup.mix(states, logits, normaliser)
             logits[:, :, list(special.banned)] = -torch.inf
             closing = torch.from_numpy(limit == step + 1).to(device) if step + 1 >= limit.min() else None
             if closing is not None and special.forced_end:
@@ -158,7 +162,8 @@ def search(
             history, finished, source = history[:, rows], finished.keep(rows), source.keep(rows)
             cache.keep(rows)
             if lookup is not None:
-                lookup.keep(rows)
+                with trace.stage("lookup"):
+                    lookup.keep(rows)
         cache.advance(parents)
     return results
 

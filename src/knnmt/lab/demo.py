@@ -23,6 +23,7 @@ from knnmt.errors import UsageError
 from knnmt.evaluate import Score, bleu
 from knnmt.model.checkpoint import Model
 from knnmt.overlap import overlaps
+from knnmt.retrieval.tuned import Tuned
 from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import Translator
@@ -105,7 +106,7 @@ def compare(model: Model, catalogs: Catalogs, unknown: Catalogs, progress: Progr
         built = time.perf_counter()
         dev = catalogs.memory[:DEV]
         own = overlaps(store, [segment.source for segment in dev]).segments
-        settings: dict[str, RetrievalSettings] = {}
+        tuned: dict[str, Tuned] = {}
         for system in SYSTEMS:
 
             def tuning(stage: str, done: int, total: int | None, system: str = system) -> None:
@@ -115,16 +116,16 @@ def compare(model: Model, catalogs: Catalogs, unknown: Catalogs, progress: Progr
                 model, store, dev, system, adapt=("constant", "distance"), decoded=DECODED, left_out=own,
                 progress=tuning,
             )  # fmt: skip
-            settings[system] = trials[0].settings
-        tuned = time.perf_counter()
+            tuned[system] = trials[0].tuned
+        after = time.perf_counter()
         results = {"base": _result(Translator(model), catalogs.held_out, "base", watch)}
         for system in SYSTEMS:
-            translator = Translator(model, store, retrieval=settings[system])
+            translator = Translator(model, store, retrieval=tuned[system])
             results[system] = _result(translator, catalogs.held_out, system, watch)
-        corrected = Translator(model, store, retrieval=settings[CORRECTED])
+        corrected = Translator(model, store, retrieval=tuned[CORRECTED])
         corrections = list(_corrections(corrected, catalogs.held_out, results[CORRECTED].translations, watch))
     strange = _unknown(model, unknown, watch)
-    return Comparison(catalogs.held_out, results, corrections, built - began, tuned - built, strange)
+    return Comparison(catalogs.held_out, results, corrections, built - began, after - built, strange)
 
 
 def _unknown(model: Model, catalogs: Catalogs, watch: Progress) -> dict[str, Result]:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from knnmt.retrieval.gate import features
+from knnmt.retrieval.gate import Gate, features
 from knnmt.systems.settings import RetrievalSettings
 
 MOST = 1.0 - 1e-6  # of λ: with 1, nothing of p_MT would be left where p_kNN is silent
@@ -47,10 +47,9 @@ def weights(nearest: Tensor, settings: RetrievalSettings, scale: float) -> Tenso
     return falling.add_(settings.most_weight).clamp_(0.0, most)
 
 
-def learned(found: Neighbours, logits: Tensor, normaliser: Tensor, settings: RetrievalSettings, scale: float) -> Tensor:
-    """λ of each beam (B, K), by the settings' gate; 0 where nothing was found."""
-    assert settings.gate is not None
-    weight = settings.gate(features(found, logits, normaliser, scale)).clamp_(max=MOST)
+def learned(found: Neighbours, logits: Tensor, normaliser: Tensor, gate: Gate, scale: float) -> Tensor:
+    """λ of each beam (B, K), by a gate; 0 where nothing was found."""
+    weight = gate(features(found, logits, normaliser, scale)).clamp_(max=MOST)
     return torch.where(found.nearest < torch.inf, weight, 0.0)
 
 

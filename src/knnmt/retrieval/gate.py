@@ -17,6 +17,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from knnmt.errors import DataError, UsageError
+from knnmt.store.format import write_whole
 
 if TYPE_CHECKING:
     from knnmt.retrieval.combine import Neighbours
@@ -99,8 +100,6 @@ class Gate:
 
     def save(self, path: Path) -> None:
         """Write it to one safetensors file, whole or not at all."""
-        from knnmt.store.format import write_whole
-
         metadata = {"format": FORMAT, "features": " ".join(FEATURES), **self.purpose._asdict()}
         write_whole(path, save({name: value.cpu() for name, value in self.parameters.items()}, metadata))
 
@@ -114,10 +113,10 @@ class Gate:
             with safe_open(path, framework="pt") as file:
                 metadata = file.metadata() or {}
                 if metadata.get("format") != FORMAT or metadata.get("features") != " ".join(FEATURES):
-                    raise DataError(f"{path}: it is no gate, or one of another version: {again}")
+                    raise DataError(f"{path}: not a gate, or one of another version: {again}")
                 parameters = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
         except (SafetensorError, OSError) as error:
-            raise DataError(f"{path}: it is damaged ({error}): {again}") from error
+            raise DataError(f"{path}: corrupt ({error}): {again}") from error
         shapes = {name: tuple(value.shape) for name, value in parameters.items() if value.dtype == torch.float32}
         sound = shapes == SHAPES and len(parameters) == len(SHAPES)
         if not sound or not all(bool(value.isfinite().all()) for value in parameters.values()):

@@ -11,12 +11,13 @@ from knnmt.errors import StoreError, UsageError
 from knnmt.model.transformer import States
 from knnmt.retrieval import lookup, select
 from knnmt.retrieval.combine import Neighbours, learned, mix, weights
-from knnmt.retrieval.gate import Purpose, require_gate
+from knnmt.retrieval.gate import Gate, Purpose, require_gate
 from knnmt.retrieval.taught import Heard, LessonLookup
 from knnmt.retrieval.tensors import Tensors
 from knnmt.search.nearest import compiles
 from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.trace import NO_TRACE, Trace
 
 Select = Callable[[Tensors, select.Source, RetrievalSettings], select.Selection]
 MakeLookup = Callable[[Tensors, select.Selection, RetrievalSettings], lookup.Lookup]
@@ -88,18 +89,6 @@ def automatic(store: Datastore) -> str:
     raise StoreError(f"{store.path} was built for none of {', '.join(AUTO)}: name a system that it has")
 
 
-def chosen_settings(store: Datastore, system: str | None, given: RetrievalSettings | None) -> RetrievalSettings:
-    """The settings that a store is searched with: those given, else those it was tuned to, else the defaults.
-
-    What it was tuned to is for one system, and not used where another one is named; `auto` is the one it was tuned for.
-    """
-    tuned = store.tuned if given is None else None
-    if tuned is not None and system not in (None, "auto", tuned.system):
-        tuned = None  # what is good for one system need not be for another
-    chosen = given or tuned or RetrievalSettings()
-    return chosen if system is None or (tuned and system == "auto") else chosen.of(system)
-
-
 def require_system(name: str) -> System:
     """The system of a name."""
     if name not in SYSTEMS:
@@ -108,7 +97,7 @@ def require_system(name: str) -> System:
 
 
 class Retriever:
-    """A store, ready to be looked up by a model on its device.
+    """A store, ready to be looked up by a model on its device; the gate is for settings by which λ is learned.
 
     `left_out` are numbers of the store's segments that nothing may find; `tensors` are those of another retriever of
     the store, to share, with what that leaves out.
@@ -120,6 +109,7 @@ class Retriever:
         device: torch.device,
         settings: RetrievalSettings,
         *,
+        gate: Gate | None = None,
         left_out: Collection[int] = (),
         tensors: Tensors | None = None,
     ) -> None:
@@ -129,20 +119,21 @@ class Retriever:
         if settings.system == "knn" and settings.index:
             system = System(select.everything, lookup.Indexed, KEYS)
         _check_k(store, settings)
+        self.gate: Gate | None = None
         if settings.adapt == "learned":
             purpose = Purpose(settings.system, store.manifest.key, store.manifest.metric)
-            settings = settings.model_copy(update={"gate": require_gate(settings.gate, purpose).on(device)})
+            self.gate = require_gate(gate, purpose).on(device)
         self.store, self.settings, self.system = store, settings, system
         self.tensors = tensors or Tensors(store, device, left_out)
         _open(store, settings.system)
 
-    def look(self, ids: Tensor, mask: Tensor, states: Tensor) -> "SentenceLookup":
+    def look(self, ids: Tensor, mask: Tensor, states: Tensor, *, trace: Trace = NO_TRACE) -> "SentenceLookup":
         """What sentences may see. ids, mask: (B, S); states: (B, S, d), of the encoder."""
         self.tensors.refresh()
         source, system, tensors = select.Source(ids, mask, states), self.system, self.tensors
         found = system.lookup(tensors, system.select(tensors, source, self.settings), self.settings)
         taught = tensors.taught if self.settings.weight != 0 else None  # λ = 0, given as such, is base MT
-        return SentenceLookup(self, found, LessonLookup(taught, source) if taught is not None else None)
+        return SentenceLookup(self, found, LessonLookup(taught, source) if taught is not None else None, trace)
 
 
 class Sources(NamedTuple):
@@ -164,18 +155,20 @@ class SentenceLookup:
     lookup: in the store's part, by the system; taught: among the lessons, where there are any
     """
 
-    def __init__(self, retriever: Retriever, found: lookup.Lookup, taught: LessonLookup | None) -> None:
-        self.retriever, self.lookup, self.taught = retriever, found, taught
-        self.tensors, self.settings = retriever.tensors, retriever.settings
+    def __init__(self, retriever: Retriever, found: lookup.Lookup, taught: LessonLookup | None, trace: Trace) -> None:
+        self.retriever, self.lookup, self.taught, self.trace = retriever, found, taught, trace
+        self.tensors, self.settings, self.gate = retriever.tensors, retriever.settings, retriever.gate
         self.key = retriever.store.manifest.key
         self.temperature = retriever.settings.temperature_of(retriever.tensors.scale)
 
     def mix(self, states: States, logits: Tensor, normaliser: Tensor) -> Tensor:
         """Change logits (B, K, V) in place and return their new normaliser (B, K)."""
-        found = self.neighbours(states)
+        with self.trace.stage("lookup"):
+            found = self.neighbours(states)
         weight = self.weight(found, logits, normaliser)
         normaliser = mix(logits, normaliser, found.tokens, found.log_p, weight)
-        heard = self.heard(states, found.nearest)
+        with self.trace.stage("lookup"):
+            heard = self.heard(states, found.nearest)
         if heard is not None:
             normaliser = mix(logits, normaliser, *heard.distribution(), heard.weight)
         return normaliser
@@ -199,8 +192,8 @@ class SentenceLookup:
 
     def weight(self, found: Neighbours, logits: Tensor, normaliser: Tensor) -> Tensor:
         """λ of each beam (B, K), given what it found and p_MT, as logits (B, K, V) and their normaliser (B, K)."""
-        if self.settings.adapt == "learned":
-            return learned(found, logits, normaliser, self.settings, self.tensors.scale)
+        if self.gate is not None:
+            return learned(found, logits, normaliser, self.gate, self.tensors.scale)
         return weights(found.nearest, self.settings, self.tensors.scale)
 
     def sources(self, states: States, logits: Tensor, normaliser: Tensor) -> Sources:

@@ -26,8 +26,8 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from knnmt.allocator import hold_little, trim
 from knnmt.errors import DataError, KnnmtError
-from knnmt.memory import hold_little, trim
 from knnmt.server.metrics import Metrics
 from knnmt.server.settings import ServerSettings
 from knnmt.translate import TranslateSettings, Translation, Translator, join

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from knnmt.build.settings import BuildSettings
     from knnmt.build.stages import Progress
     from knnmt.model.represent import StateModel
-    from knnmt.systems.settings import RetrievalSettings
 
 _log = logging.getLogger(__name__)
 
@@ -186,14 +185,6 @@ class Datastore:
             replace=replace, workers=workers, progress=progress,
         )  # fmt: skip
         return cls.open(out)
-
-    @property
-    def tuned(self) -> "RetrievalSettings | None":
-        """The settings that were found best for it, if it was tuned."""
-        from knnmt.systems.settings import RetrievalSettings
-
-        path = self.path / format.TUNED
-        return RetrievalSettings.load(path) if path.exists() else None
 
     def check(self, model: "StateModel") -> None:
         """Refuse a model that this store was not made with: its states would mean nothing here."""

@@ -1,14 +1,10 @@
 """The settings of retrieval, as a command, a settings file or a caller gives them."""
 
-import json
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import AliasChoices, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, Field
 
-from knnmt.errors import DataError, UsageError
-from knnmt.retrieval.gate import Gate
-from knnmt.settings import Settings, refusal
+from knnmt.settings import Settings
 
 WEIGHT = 0.9  # λ where none is given
 # one cluster's entries, in the order of their distance to its centre, deserve less trust than the nearest of all
@@ -25,15 +21,8 @@ SEEN_BY = {"similar": 8}
 Adapt = Literal["constant", "distance", "learned"]
 
 
-def gate_file(path: Path) -> Path:
-    """Where the gate of a file of settings lies."""
-    return path.with_name(f"{path.stem}.gate.safetensors")
-
-
 class RetrievalSettings(Settings):
     """How a store is searched, and how much what is found counts. Distances are in the store's metric."""
-
-    model_config = ConfigDict(arbitrary_types_allowed=True)
 
     system: str = Field(default="auto", description="retrieval system; auto: the best that the store has")
     # None: a whole cluster (faster)
@@ -63,42 +52,6 @@ class RetrievalSettings(Settings):
     nprobe: int = Field(default=32, ge=1, description="lists searched, of a FAISS index or large types")
     index: bool = Field(default=False, description="search the store's FAISS index (knn)")
 
-    gate: Gate | None = Field(
-        default=None, exclude=True, repr=False, description="gives λ where it is learned; it has a file of its own"
-    )
-
-    @classmethod
-    def load(cls, path: Path) -> "RetrievalSettings":
-        """Read the settings that `save` wrote."""
-        try:
-            content = json.loads(path.read_bytes())
-            found = cls.model_validate(content["retrieval"])
-        except FileNotFoundError:
-            raise UsageError(f"{path}: no such file of settings; `knnmt tune` writes one") from None
-        except ValidationError as error:
-            raise DataError(f"{path}: {' '.join(refusal(cls, error))}; write it with `knnmt tune`") from None
-        except (ValueError, KeyError, TypeError):
-            raise DataError(f"{path}: it is no JSON with settings of retrieval; write it with `knnmt tune`") from None
-        if found.adapt != "learned":
-            return found
-        gate = Gate.load(gate_file(path))
-        if content.get("gate", gate.digest) != gate.digest:
-            raise DataError(f"{gate_file(path)}: it is not the gate that {path.name} was written with: tune again")
-        return found.model_copy(update={"gate": gate})
-
-    def save(self, path: Path, **notes: Any) -> None:
-        """Write the settings, and notes on how they were found; where λ is learned, the gate to a file beside them."""
-        from knnmt.store.format import write_whole
-
-        content = {"retrieval": self.model_dump(mode="json", by_alias=True), **notes}
-        gate = self.gate if self.adapt == "learned" else None
-        if gate is not None:
-            gate.save(gate_file(path))
-            content["gate"] = gate.digest  # two files are not replaced at once: what does not fit is refused
-        write_whole(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
-        if gate is None:
-            gate_file(path).unlink(missing_ok=True)  # of settings that these replace
-
     def of(self, system: str) -> "RetrievalSettings":
         """The settings for a system; where they were found for another one, what only that one takes is left out."""
         k = RetrievalSettings().k if self.k is None and system != self.system else self.k
@@ -106,12 +59,12 @@ class RetrievalSettings(Settings):
         return other.model_copy(update={"system": system, "k": k})
 
     def weighing(self, weight: float) -> "RetrievalSettings":
-        """The settings with another λ, or the most of it: who names one does not want what a gate has learned."""
+        """The settings with another λ, or maximum of it: an explicit weight disables the gate."""
         return self.without_gate().model_copy(update={"weight": weight})
 
     def without_gate(self) -> "RetrievalSettings":
         """The settings with λ by distance where it was learned."""
-        return self if self.adapt != "learned" else self.model_copy(update={"adapt": "distance", "gate": None})
+        return self if self.adapt != "learned" else self.model_copy(update={"adapt": "distance"})
 
     @property
     def most_weight(self) -> float:

@@ -8,17 +8,18 @@ import pytest
 import torch
 
 from knnmt.errors import DataError, UsageError
-from knnmt.lab.bench import room, speed
-from knnmt.lab.bench.clock import STAGES, Clock, split, steps
-from knnmt.lab.bench.room import largest_batches
+from knnmt.lab.bench import batch_size, speed
+from knnmt.lab.bench.batch_size import largest_batches
+from knnmt.lab.bench.clock import STAGES, Clock, Steps
 from knnmt.lab.bench.settings import BenchSettings, Sweep
-from knnmt.lab.bench.speed import Runner, Variant, interleaved, measure, of_length, served
+from knnmt.lab.bench.speed import Run, Runner, Variant, interleaved, measure, of_length, served
 from knnmt.model.checkpoint import Model, load
 from knnmt.model.transformer import States
 from knnmt.retrieval.combine import Neighbours
 from knnmt.retrieval.session import SYSTEMS, Retriever, SentenceLookup
 from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.trace import NO_TRACE, Trace
 from knnmt.translate import TranslateSettings, Translator
 
 from ...retrieval.examples import built
@@ -45,10 +46,11 @@ def texts() -> list[str]:
 
 def test_every_system_does_all_its_work_at_no_weight(model: Model, store: Datastore, texts: list[str]) -> None:
     options = TranslateSettings(beam=2, batch_size=4)
-    with steps() as base_steps:
-        base = Translator(model).translate(texts, options)
+    base_steps = Steps()
+    base = Translator(model, trace=base_steps).translate(texts, options)
     for system in served(store):
-        translator = Translator(model, store, retrieval=RetrievalSettings(system=system, k=4, weight=0.0))
+        steps, chosen = Steps(), RetrievalSettings(system=system, k=4, weight=0.0)
+        translator = Translator(model, store, retrieval=chosen, trace=steps)
         looked_up = 0
         original = SentenceLookup.neighbours
 
@@ -59,12 +61,12 @@ def test_every_system_does_all_its_work_at_no_weight(model: Model, store: Datast
             assert bool((found.log_p > -torch.inf).any())
             return found
 
-        with pytest.MonkeyPatch.context() as patch, steps() as counted:
+        with pytest.MonkeyPatch.context() as patch:
             patch.setattr(SentenceLookup, "neighbours", count)
             found = translator.translate(texts, options)
         assert [each.tokens for each in found] == [each.tokens for each in base]
-        assert counted == base_steps
-        assert looked_up == len(base_steps)
+        assert steps.sentences == base_steps.sentences
+        assert looked_up == len(steps.sentences)
 
 
 def test_rows_of_all_systems(model: Model, store: Datastore, texts: list[str]) -> None:
@@ -89,8 +91,8 @@ def test_ratios_are_of_rounds(model: Model, texts: list[str]) -> None:
     """A clock that ticks by what runs: twice the ticks are a ratio of 2, and its interval is as narrow as it gets."""
     time = 0.0
 
-    def taking(seconds: float) -> Callable[[list[str]], list[str]]:
-        def run(some: list[str]) -> list[str]:
+    def taking(seconds: float) -> Run:
+        def run(some: list[str], trace: Trace = NO_TRACE, /) -> list[str]:
             nonlocal time
             time += seconds * len(some)
             return some
@@ -110,15 +112,15 @@ def test_ratios_are_of_rounds(model: Model, texts: list[str]) -> None:
 def test_everyone_goes_first_as_often(model: Model, texts: list[str]) -> None:
     order: list[str] = []
 
-    def noting(name: str) -> Callable[[list[str]], list[str]]:
-        def run(some: list[str]) -> list[str]:
+    def noting(name: str) -> Run:
+        def run(some: list[str], trace: Trace = NO_TRACE, /) -> list[str]:
             order.append(name)
             return some
 
         return run
 
     settings = BenchSettings(pairs=2, batch_size=3)
-    made = [Runner(Variant(name, settings), noting(name), lambda: lambda some: some) for name in "abc"]
+    made = [Runner(Variant(name, settings), noting(name), lambda: lambda some, _=NO_TRACE, /: some) for name in "abc"]
     interleaved(model, made, texts)
     timed = order[9:27]  # after the warm-up of three batches, before the pass for the stages
     assert [timed[at] for at in range(0, 18, 3)] == ["a", "b", "c", "b", "c", "a"]
@@ -128,24 +130,43 @@ def test_everyone_goes_first_as_often(model: Model, texts: list[str]) -> None:
 def test_stages_add_up_to_the_whole() -> None:
     ticks = iter(range(100))
     clock = Clock(CPU, now=lambda: float(next(ticks)))
-    inner = clock.timed("lookup", lambda: None)
     with clock.stage("text"):
         with clock.stage("decode"):
-            inner()
-            inner()
+            for _ in range(2):
+                with clock.stage("lookup"):
+                    pass
         with clock.stage("encode"):
             pass
     assert sum(clock.seconds.values()) == 9  # ten looks at the clock
     assert clock.seconds == {"text": 3, "decode": 3, "lookup": 2, "encode": 1}
 
 
-def test_the_product_is_as_before_once_it_was_timed(model: Model, store: Datastore, texts: list[str]) -> None:
-    before = Retriever.look, Translator.translate, SentenceLookup.neighbours
-    translator = Translator(model, store, system="fast")
-    with split(CPU) as clock:
-        translator.translate(texts)
+def test_a_trace_changes_nothing_and_its_stages_are_those_of_the_whole(
+    model: Model, store: Datastore, texts: list[str]
+) -> None:
+    plain = Translator(model, store, system="fast")
+    clock = Clock(CPU)
+    traced = Translator(model, retriever=plain.retriever, trace=clock)
+    began = clock.now()
+    found = traced.translate(texts)
+    whole = clock.now() - began
+    assert found == plain.translate(texts)
     assert set(clock.seconds) == set(STAGES)
-    assert (Retriever.look, Translator.translate, SentenceLookup.neighbours) == before
+    assert min(clock.seconds.values()) > 0
+    assert 0.9 * whole < sum(clock.seconds.values()) <= whole
+    seconds = sum(clock.seconds.values())
+    assert list(traced.stream(texts)) == found
+    assert sum(clock.seconds.values()) > seconds
+
+
+def test_a_ready_retriever_takes_the_place_of_its_settings(model: Model, store: Datastore, texts: list[str]) -> None:
+    ready = Retriever(store, model.device, RetrievalSettings(system="knn", k=2), left_out=[0, 1])
+    translator = Translator(model, retriever=ready)
+    assert (translator.store, translator.retriever, translator.left_out) == (store, ready, frozenset({0, 1}))
+    same = Translator(model, store, retrieval=ready.settings, left_out=[0, 1])
+    assert translator.translate(texts) == same.translate(texts)
+    with pytest.raises(UsageError, match="give either it or those"):
+        Translator(model, store, retriever=ready)
 
 
 def test_sweeps_over_retrieval_share_one_base(model: Model, store: Datastore, texts: list[str]) -> None:
@@ -183,7 +204,7 @@ def test_texts_of_a_length(model: Model, texts: list[str]) -> None:
 
 def test_largest_batch(model: Model, store: Datastore, texts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The peak is made up: a megabyte a text, so that just 4 fit into 5."""
-    monkeypatch.setattr(room, "_tried", lambda model, variant, some: (len(some) << 20, 3.0))
+    monkeypatch.setattr(batch_size, "_tried", lambda model, variant, some: (len(some) << 20, 3.0))
     rows = largest_batches(model, store, texts, SMALL, 5 << 20)
     assert [row.system for row in rows] == ["base", *SYSTEMS]
     assert {(row.batch_size, row.peak, row.next_peak) for row in rows} == {(4, 4 << 20, 8 << 20)}
@@ -194,7 +215,7 @@ def test_largest_batch_is_measured(model: Model, store: Datastore, texts: list[s
     settings = SMALL.model_copy(update={"systems": ("fast",)})
     monkey = pytest.MonkeyPatch()
     with monkey.context() as patch:
-        patch.setattr(room, "MOST", 4)
+        patch.setattr(batch_size, "MOST", 4)
         rows = largest_batches(model, store, texts, settings, 1 << 33)
     assert [(row.system, row.batch_size) for row in rows] == [("base", 4), ("fast", 4)]
     assert all(row.per_second is not None and row.per_second > 0 for row in rows)
@@ -219,6 +240,6 @@ def test_an_index_is_timed_and_swept_for_the_system_that_searches_by_it(
     settings = SMALL.model_copy(update={"systems": ("knn", "faster"), "index": True})
     rows, _ = measure(model, store, texts[:2], settings, Sweep.parse("nprobe=2,4"))
     assert [(row.system, row.nprobe) for row in rows] == [("base", None), ("knn", 2), ("faster", None), ("knn", 4)]
-    made = speed.translator(model, Variant("knn", settings, store)).retriever
+    made = speed.retriever_of(model, Variant("knn", settings, store))
     assert made is not None
     assert made.settings.index

@@ -12,9 +12,9 @@ from knnmt.errors import UsageError
 from knnmt.lab.bench import growth, synthetic
 from knnmt.lab.bench.growth import grown, in_words
 from knnmt.lab.bench.interval import Spread
+from knnmt.lab.bench.peak import Memory
 from knnmt.lab.bench.speed import served
 from knnmt.lab.bench.synthetic import Shape, make
-from knnmt.memory import Memory
 from knnmt.retrieval.session import Retriever
 from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings

@@ -10,7 +10,7 @@ from knnmt.lab.reproduce.results import (
     Results,
     SystemResults,
     Translated,
-    Tuned,
+    TunedResult,
 )
 
 # BLEU, seconds for 2,000 segments, megabytes opened
@@ -90,7 +90,7 @@ def _system(name: str, bleu: float, seconds: float, megabytes: float) -> SystemR
         Metric(metric="chrF2", value=22.4 + bleu, signature="chrF", mean=22.4 + bleu, interval=0.48, p=p),
         Metric(metric="TER", value=91.7 - bleu, signature="TER", mean=91.7 - bleu, interval=0.93, p=p),
     ]
-    tuned = Tuned(
+    tuned = TunedResult(
         digest="2", settings=chosen, bleu=bleu + 0.42, base_bleu=5.6, segments=500, trials=13, seconds=88.8
     )  # fmt: skip
     return SystemResults(

@@ -1,104 +1,58 @@
-"""Where the time of a translation goes: a clock that is put into the product's own calls for a while."""
+"""Where the time of a translation goes, and in how many decoding steps: two traces of the product."""
 
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from contextlib import contextmanager
 
 import torch
 
-from knnmt import translate
-from knnmt.model.transformer import Transformer
-from knnmt.retrieval.session import Retriever, SentenceLookup
+from knnmt.trace import Trace
 
 STAGES = ("text", "encode", "select", "decode", "lookup", "combine")
 
 
 def settle(device: torch.device) -> None:
-    """Wait until a device has done what it was given."""
+    """Wait until a device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
-class Clock:
-    """Seconds by stage. Only one stage runs at a time, the innermost, so that they add up to the whole."""
+class Clock(Trace):
+    """Seconds by stage. Each moment counts for the innermost stage alone, so that the stages add up to the whole.
+
+    On a GPU the clock waits for each stage to end, which makes the whole slower: ratios are measured without it.
+    """
 
     def __init__(self, device: torch.device, now: Callable[[], float] = time.perf_counter) -> None:
         self.device, self.now = device, now
         self.seconds: dict[str, float] = defaultdict(float)
         self._stage, self._since = "", 0.0
 
-    def _hand_on(self, stage: str) -> None:
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time what runs inside, less the stages nested in it."""
+        outer = self._stage
+        self._switch(name)
+        try:
+            yield
+        finally:
+            self._switch(outer)
+
+    def _switch(self, stage: str) -> None:
         settle(self.device)
         now = self.now()
         if self._stage:
             self.seconds[self._stage] += now - self._since
         self._stage, self._since = stage, now
 
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Time what runs inside, less the stages inside that."""
-        outer = self._stage
-        self._hand_on(name)
-        try:
-            yield
-        finally:
-            self._hand_on(outer)
 
-    def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The same function, timed as a stage."""
+class Steps(Trace):
+    """Counts decoding steps: `sentences` has the number of sentences of each."""
 
-        def run(*given: Any, **named: Any) -> Any:
-            with self.stage(name):
-                return function(*given, **named)
+    def __init__(self) -> None:
+        self.sentences: list[int] = []
 
-        return run
-
-
-@contextmanager
-def split(device: torch.device) -> Iterator[Clock]:
-    """Time all translations inside by stage: `select` is what a sentence costs once, `lookup` what a step does.
-
-    On a GPU the clock waits for each stage to end, which makes the whole slower: ratios are measured without it.
-    """
-    clock = Clock(device)
-    places: list[tuple[Any, str, str]] = [
-        (translate.Translator, "translate", "text"),
-        (Transformer, "encode", "encode"),
-        (Retriever, "look", "select"),
-        (translate, "search", "decode"),
-        (SentenceLookup, "mix", "combine"),
-        (SentenceLookup, "keep", "lookup"),
-        (SentenceLookup, "neighbours", "lookup"),
-        (SentenceLookup, "heard", "lookup"),
-    ]
-    with ExitStack() as stack:
-        for owner, name, stage in places:
-            stack.enter_context(replaced(owner, name, clock.timed(stage, getattr(owner, name))))
-        yield clock
-
-
-@contextmanager
-def steps() -> Iterator[list[int]]:
-    """Count decoding steps: the list gets the number of sentences of each."""
-    found: list[int] = []
-    original = Transformer.step
-
-    def step(self: Transformer, tokens: Any, *given: Any) -> Any:
-        found.append(len(tokens))
-        return original(self, tokens, *given)
-
-    with replaced(Transformer, "step", step):
-        yield found
-
-
-@contextmanager
-def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Have another value in a class or a module for a while."""
-    original = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
+    def step(self, sentences: int) -> None:
+        """Count a step."""
+        self.sentences.append(sentences)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from knnmt.lab.bench.clock import settle
 from knnmt.lab.bench.interval import Spread, exponent, spread
+from knnmt.lab.bench.peak import Memory, peak
 from knnmt.lab.bench.synthetic import NOISE, Shape
-from knnmt.memory import Memory, peak
 from knnmt.retrieval.select import Source
 from knnmt.retrieval.session import Retriever
 from knnmt.store.store import Datastore

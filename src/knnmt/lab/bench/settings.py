@@ -25,7 +25,7 @@ class BenchSettings(Settings):
     nprobe: int = Field(default=32, ge=1, description="lists searched where not all are")
     weight: float = Field(default=0.0, ge=0, le=1, alias="lambda")
     length: int | None = Field(default=None, ge=2, description="source tokens of each text; default: the input's own")
-    yardsticks: bool = Field(default=False, description="also time generate() and CTranslate2")
+    engines: bool = Field(default=False, description="also time generate() and CTranslate2")
 
 
 class Sweep(Settings):

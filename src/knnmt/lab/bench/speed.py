@@ -5,21 +5,21 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from knnmt.errors import DataError, UsageError
-from knnmt.lab.bench.clock import settle, split, steps
+from knnmt.lab.bench.clock import Clock, Steps, settle
 from knnmt.lab.bench.interval import Ratio, Spread, ratio, spread
+from knnmt.lab.bench.peak import Memory, peak
 from knnmt.lab.bench.settings import OF_RETRIEVAL, BenchSettings, Sweep
-from knnmt.memory import Memory, peak
 from knnmt.model.checkpoint import Model
-from knnmt.retrieval.session import SYSTEMS, Retriever, require_system
+from knnmt.retrieval.session import SYSTEMS, Retriever, serves
 from knnmt.retrieval.tensors import Tensors
 from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.trace import NO_TRACE, Trace
 from knnmt.translate import TranslateSettings, Translator
 
-Run = Callable[[list[str]], list[str]]
 Progress = Callable[[str, int, int | None], None]  # the stage, the work done since the last call, the whole of it
 
 BY_C = ("similar", "fast", "proto")  # the systems that c means something to
@@ -33,6 +33,14 @@ class Variant(NamedTuple):
     store: Datastore | None = None
 
 
+class Run(Protocol):
+    """Translates texts; a trace observes it if it is ours."""
+
+    def __call__(self, texts: list[str], trace: Trace = NO_TRACE, /) -> list[str]:
+        """The translations."""
+        ...
+
+
 @dataclass(frozen=True)
 class Runner:
     """Something that translates; `anew` makes another that shares nothing with it, whose memory can be measured."""
@@ -44,7 +52,7 @@ class Runner:
 
 @dataclass(frozen=True)
 class Speed:
-    """A system's time on some texts. Base MT has no `ratio`, a yardstick no `k`, `steps` and `split`.
+    """A system's time on some texts. Base MT has no `ratio`, another engine no `k`, `steps` and `split`.
 
     `ratio` is to base MT; `seconds` are of all texts, `times` those of each round; `split` is the seconds of each
     stage, in one pass of their own; `peak` is that of the longest batch; `same` counts translations that are base MT's;
@@ -103,10 +111,10 @@ def measure(
                 runners.append(_runner(model, variant, shared))
             except UsageError as error:  # a ranking that is too short for k, say
                 skipped.append(Skipped(variant.system, f"k={variant.settings.k}", str(error)))
-        if settings.yardsticks:
-            from knnmt.lab.bench.yardsticks import yardsticks
+        if settings.engines:
+            from knnmt.lab.bench.engines import other_engines
 
-            others, missing = yardsticks(model, point)
+            others, missing = other_engines(model, point)
             runners, skipped = runners + others, skipped + missing
         name = sweep.name if sweep is not None else "bench"
         label = f"{name}={getattr(point, name)}" if len(points) > 1 else name
@@ -144,12 +152,7 @@ def of_length(model: Model, texts: Sequence[str], length: int) -> list[str]:
 
 def served(store: Datastore) -> list[str]:
     """The systems that a store has the arrays for."""
-    return [name for name in SYSTEMS if _serves(store, name)]
-
-
-def _serves(store: Datastore, system: str) -> bool:
-    names = require_system(system).arrays
-    return all(name in store.part or name.replace("_keys", "_codes") in store.part for name in names)
+    return [name for name in SYSTEMS if serves(store, name)]
 
 
 def _changed(settings: BenchSettings, name: str, value: object) -> BenchSettings:
@@ -170,7 +173,7 @@ def _variants(model: Model, store: Datastore | None, point: BenchSettings, sweep
     for opened, changed in itertools.product(stores, points):
         opened.check(model)
         for system in wanted or ([] if point.systems else served(opened)):
-            if not _serves(opened, system):
+            if not serves(opened, system):
                 raise UsageError(f"{opened.path} was built without what {system} needs: build it for that (--for)")
             if changed is points[0] or sweep is None or _means_something(sweep.name, system):
                 yield Variant(system, changed, opened)
@@ -182,35 +185,45 @@ def _means_something(setting: str, system: str) -> bool:
 
 
 def _runner(model: Model, variant: Variant, shared: dict[tuple[str, str], Tensors]) -> Runner:
-    """A translator of a variant; those of one system and store share the arrays, which a GPU may not hold twice."""
-    _, settings, store = variant
+    """A runner of a variant; those of one system and store share the arrays, which a GPU may not hold twice."""
 
     def anew() -> Run:
-        opened = Datastore.open(store.path) if store is not None else None
-        return _run(translator(model, variant._replace(store=opened)), settings)
+        store = Datastore.open(variant.store.path) if variant.store is not None else None
+        return _run(model, variant._replace(store=store), {})
 
-    made = translator(model, variant, shared)
-    return Runner(variant, _run(made, settings), anew)
+    return Runner(variant, _run(model, variant, shared), anew)
 
 
-def translator(model: Model, variant: Variant, shared: dict[tuple[str, str], Tensors] | None = None) -> Translator:
-    """What translates as a variant says."""
-    made, (system, settings, store) = Translator(model), variant
-    if store is not None:
-        chosen = RetrievalSettings(
-            system=system, k=settings.k, c=settings.c, weight=settings.weight, index=settings.index,
-            nprobe=settings.nprobe,
-        )  # fmt: skip
-        shared = {} if shared is None else shared
-        place = str(store.path), system
-        made.retriever = Retriever(store, model.device, chosen, tensors=shared.get(place))
-        shared[place] = made.retriever.tensors
+def _run(model: Model, variant: Variant, shared: dict[tuple[str, str], Tensors]) -> Run:
+    retriever, options = retriever_of(model, variant, shared), options_of(variant.settings)
+
+    def run(texts: list[str], trace: Trace = NO_TRACE, /) -> list[str]:
+        translator = Translator(model, retriever=retriever, trace=trace)
+        return [translation.text for translation in translator.translate(texts, options)]
+
+    return run
+
+
+def retriever_of(
+    model: Model, variant: Variant, shared: dict[tuple[str, str], Tensors] | None = None
+) -> Retriever | None:
+    """What a variant retrieves with; None for base MT."""
+    system, settings, store = variant
+    if store is None:
+        return None
+    chosen = RetrievalSettings(
+        system=system, k=settings.k, c=settings.c, weight=settings.weight, index=settings.index, nprobe=settings.nprobe
+    )
+    shared = {} if shared is None else shared
+    place = str(store.path), system
+    made = Retriever(store, model.device, chosen, tensors=shared.get(place))
+    shared[place] = made.tensors
     return made
 
 
-def _run(made: Translator, settings: BenchSettings) -> Run:
-    options = TranslateSettings(beam=settings.beam, batch_size=settings.batch_size, exact=False)
-    return lambda texts: [translation.text for translation in made.translate(texts, options)]
+def options_of(settings: BenchSettings) -> TranslateSettings:
+    """How a benchmark translates: by search alone, whatever the store has word for word."""
+    return TranslateSettings(beam=settings.beam, batch_size=settings.batch_size, exact=False)
 
 
 def interleaved(
@@ -240,12 +253,12 @@ def interleaved(
     peaks, counts, outputs, splits = [], [], [], []
     for runner in runners:
         found: list[str] = []
-        with steps() as counted:
-            for batch in batches:
-                found += runner.run(batch)
-                advance()
+        steps = Steps()
+        for batch in batches:
+            found += runner.run(batch, steps)
+            advance()
         outputs.append(found)
-        counts.append(len(counted))
+        counts.append(len(steps.sentences))
     for runner in runners:
         with peak(device) as memory:
             runner.anew()(batches[0])
@@ -263,10 +276,10 @@ def interleaved(
                 seconds[which][turn] += now() - began
                 advance()
     for runner in runners:
-        with split(device) as clock:
-            for batch in batches:
-                runner.run(batch)
-                advance()
+        clock = Clock(device)
+        for batch in batches:
+            runner.run(batch, clock)
+            advance()
         splits.append(dict(clock.seconds))
     mean_length = statistics.fmean(lengths[text] for text in texts)
     rows = []

@@ -8,7 +8,6 @@ from knnmt.lab.report.bench import AXES, Bench
 from knnmt.lab.reproduce.config import BASE
 from knnmt.lab.reproduce.results import DomainResults, Metric, Results, SystemResults
 from knnmt.terminal import size
-from knnmt.tune import SIZES
 
 Rows = list[list[str]]  # the first are the heads, the first column is names
 ALPHA = 0.05
@@ -203,7 +202,7 @@ def settings(results: Results) -> Rows:
             weight = chosen["lambda"]
             cells = [
                 "all" if chosen["k"] is None else str(chosen["k"]),
-                str(chosen["c"]) if one.system in SIZES else "",
+                "" if chosen["c"] is None else str(chosen["c"]),
                 f"{chosen['temperature']:.4g}" if chosen["temperature"] else "by the store",
                 "learned" if chosen["adapt"] == "learned"
                 else ("≤ " if distant else "") + (f"{weight:.2f}" if weight is not None else "by the system"),

@@ -25,7 +25,7 @@ class Built(_Record):
     statistics: dict[str, float]  # of the source side, as in the paper's Table 1
 
 
-class Tuned(_Record):
+class TunedResult(_Record):
     """Settings that translated dev best, and how they were found."""
 
     digest: str
@@ -70,7 +70,7 @@ class SystemResults(_Record):
     """A system in a domain; base MT has no settings and no store."""
 
     system: str
-    tuned: Tuned | None
+    tuned: TunedResult | None
     translated: Translated
     bytes: int  # of the arrays that it opens
     metrics: list[Metric]

@@ -29,16 +29,16 @@ from knnmt.lab.reproduce.results import (
     Scored,
     SystemResults,
     Translated,
-    Tuned,
+    TunedResult,
 )
 from knnmt.lab.reproduce.score import compare
 from knnmt.model.checkpoint import Model, load
 from knnmt.overlap import Overlaps, overlaps
 from knnmt.retrieval.session import SYSTEMS
+from knnmt.retrieval.tuned import Tuned
 from knnmt.store import format
 from knnmt.store.describe import describe
 from knnmt.store.store import Datastore, Part
-from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
 from knnmt.tune import tune
 
@@ -128,12 +128,12 @@ def _domain(job: _Job) -> DomainResults:
     built, store = _build(job)
     seen = _overlaps(job, built, store)
     translated, texts = {}, {}
-    tuned: dict[str, Tuned | None] = {BASE: None}
+    tuned: dict[str, TunedResult | None] = {BASE: None}
     translated[BASE], texts[BASE] = _translate(job, built, BASE, None, None)
     runs = job.config.runs(job.domain)
     for run in runs:
-        settings, tuned[run.name] = _tune(job, built, store, run, seen.dev)
-        translated[run.name], texts[run.name] = _translate(job, built, run.name, store, settings)
+        found, tuned[run.name] = _tune(job, built, store, run, seen.dev)
+        translated[run.name], texts[run.name] = _translate(job, built, run.name, store, found)
     compared = [name for name in (next((r.name for r in runs if r.system == one), None) for one in COMPARED) if name]
     scored = _score(job, texts, seen.test, compared)
     bytes_of = {run.name: served(store.part, SYSTEMS[run.system].arrays) for run in runs} | {BASE: 0}
@@ -204,7 +204,7 @@ def _overlaps(job: _Job, built: Built, store: Datastore) -> _Found:
     return found
 
 
-def _tune(job: _Job, built: Built, store: Datastore, run: Run, own: Overlaps) -> tuple[RetrievalSettings, Tuned]:
+def _tune(job: _Job, built: Built, store: Datastore, run: Run, own: Overlaps) -> tuple[Tuned, TunedResult]:
     """The settings of a system that translate dev best; what the store has of dev is not used for that."""
     path, plan = job.folder / "settings" / f"{run.name}.json", job.config.tune
     adapt = run.adapt or plan.adapt
@@ -215,7 +215,7 @@ def _tune(job: _Job, built: Built, store: Datastore, run: Run, own: Overlaps) ->
     if path.exists():
         kept = _parsed(path).get("tuned", {})
         if kept.get("digest") == digest:
-            return RetrievalSettings.load(path), Tuned.model_validate(kept)
+            return Tuned.load(path), TunedResult.model_validate(kept)
         _log.info("%s was made from something else: made again", path)
     began = time.perf_counter()
     trials = tune(
@@ -224,31 +224,32 @@ def _tune(job: _Job, built: Built, store: Datastore, run: Run, own: Overlaps) ->
         left_out=own.segments, given=run.retrieval, progress=job.watch(f"tune {run.name},"),
     )  # fmt: skip
     best = trials[0]
-    tuned = Tuned(
+    tuned = TunedResult(
         digest=digest, settings=best.settings.model_dump(mode="json", by_alias=True), bleu=best.bleu,
         base_bleu=next(trial.bleu for trial in trials if trial.settings.silent), segments=len(job.dev),
         ends=best.ends, trials=len(trials), seconds=round(time.perf_counter() - began, 3),
     )  # fmt: skip
-    every = [asdict(trial) | {"settings": trial.settings.model_dump(mode="json", by_alias=True)} for trial in trials]
-    best.settings.save(path, tuned=tuned.model_dump(mode="json"), trials=every)
-    return best.settings, tuned
+    best.tuned.save(path, tuned=tuned.model_dump(mode="json"), trials=[trial.as_json() for trial in trials])
+    return best.tuned, tuned
 
 
 def _translate(
-    job: _Job, built: Built, name: str, store: Datastore | None, settings: RetrievalSettings | None
+    job: _Job, built: Built, name: str, store: Datastore | None, tuned: Tuned | None
 ) -> tuple[Translated, list[str]]:
     """Test, translated by a system; the clock runs after one batch, and includes selection and set-up of lookups."""
     path, plan = job.folder / "translations" / f"{name}.txt", job.config.translate
     record = path.with_suffix(".json")
     sources = [segment.source for segment in job.test]
-    retrieval = settings.model_dump(mode="json") if settings is not None else None
+    retrieval = tuned.settings.model_dump(mode="json") if tuned is not None else None
+    if tuned is not None and tuned.gate is not None:
+        retrieval = {"settings": retrieval, "gate": tuned.gate.digest}
     digest = _digest(built.digest, retrieval, plan.model_dump(mode="json"), sources)
     kept = _kept(record, Translated, digest)
     if kept is not None and path.exists():
         texts = path.read_bytes().decode().split("\n")[:-1]
         if len(texts) == len(sources):
             return kept, texts
-    translator = Translator(job.model, store, retrieval=settings)
+    translator = Translator(job.model, store, retrieval=tuned)
     options = TranslateSettings(beam=plan.beam, batch_size=plan.batch_size, exact=False)  # it measures systems
     watch = job.watch(f"translate {name}")
     watch("", 0, len(sources))

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 import torch
 
 from knnmt.lab.bench.clock import settle
+from knnmt.lab.bench.peak import peak, return_unused
 from knnmt.lab.bench.settings import BenchSettings
-from knnmt.lab.bench.speed import Progress, Variant, served, translator, usable
-from knnmt.memory import give_back, peak
+from knnmt.lab.bench.speed import Progress, Variant, options_of, retriever_of, served, usable
 from knnmt.model.checkpoint import Model
 from knnmt.store.store import Datastore
-from knnmt.translate import TranslateSettings
+from knnmt.translate import Translator
 
 MOST = 4096  # texts of a batch that is tried
 
 
 @dataclass(frozen=True)
-class Room:
+class LargestBatch:
     """The largest power of two that fits: its peak and speed, and the peak of twice as many (None if not tried).
 
     Bytes are those beyond the model: on a GPU the arrays of the store and the batch, on a CPU the batch alone, since
@@ -41,7 +41,7 @@ def largest_batches(
     settings: BenchSettings,
     memory: int,
     progress: Progress | None = None,
-) -> list[Room]:
+) -> list[LargestBatch]:
     """Double each system's batch, of the longest texts, until its measured peak is above `memory` bytes."""
     texts = usable(texts, settings)
     lengths = [len(ids) for ids in model.tokenizer.encode_source(texts)]
@@ -50,14 +50,14 @@ def largest_batches(
     variants = [Variant("base", settings), *(Variant(name, settings, store) for name in systems)]
     found = []
     for variant in variants:
-        best = Room(variant.system, memory, 0, None, None, None)
+        best = LargestBatch(variant.system, memory, 0, None, None, None)
         size = 1
         while size <= MOST:
             used, speed = _tried(model, variant, list(itertools.islice(itertools.cycle(longest), size)))
             if used is None or used > memory:
-                best = Room(variant.system, memory, best.batch_size, best.peak, best.per_second, used)
+                best = LargestBatch(variant.system, memory, best.batch_size, best.peak, best.per_second, used)
                 break
-            best = Room(variant.system, memory, size, used, speed, None)
+            best = LargestBatch(variant.system, memory, size, used, speed, None)
             size *= 2
         found.append(best)
         if progress is not None:
@@ -68,16 +68,16 @@ def largest_batches(
 def _tried(model: Model, variant: Variant, texts: list[str]) -> tuple[int | None, float]:
     """The peak of one batch and its texts a second; no peak where the device had not enough."""
     fresh = variant._replace(store=Datastore.open(variant.store.path) if variant.store is not None else None)
-    options = TranslateSettings(beam=variant.settings.beam, batch_size=len(texts), exact=False)
+    options = options_of(variant.settings).model_copy(update={"batch_size": len(texts)})
     try:
         with peak(model.device) as memory:
-            made = translator(model, fresh)
-            made.translate(texts, options)
+            translator = Translator(model, retriever=retriever_of(model, fresh))
+            translator.translate(texts, options)
         began = time.perf_counter()
-        made.translate(texts, options)
+        translator.translate(texts, options)
         settle(model.device)
     except torch.cuda.OutOfMemoryError:
-        give_back()
+        return_unused()
         return None, 0.0
     used = memory.device if memory.device is not None else memory.held
     return used, len(texts) / (time.perf_counter() - began)

@@ -1,34 +1,36 @@
-"""Peak memory: what the process holds beyond what it held before, by the kernel's own count, or the device's."""
+"""Peak memory: what the process holds beyond what it held before, by the kernel's own count or the device's."""
 
-import contextlib
 import gc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event, Thread
 
 import torch
 
-from knnmt.host import resident, return_freed, return_large_blocks
+from knnmt.allocator import trim
+from knnmt.host import resident
 
-INTERVAL = 0.002  # seconds between looks
-LARGE = 8 << 20  # bytes: smaller blocks are asked for too often to get them from the system each time
+INTERVAL = 0.002  # seconds between samples
 
 
 @dataclass
 class Memory:
-    """Bytes beyond those at the start: `held` is memory of its own, `mapped` the pages of files in use, which the
-    kernel takes back when it needs them, `device` what a GPU had to have. None where that cannot be told."""
+    """Bytes beyond those at the start; None where that cannot be told.
+
+    held: memory of its own; mapped: pages of files, which the kernel takes back when it needs them; device: on a GPU
+    """
 
     held: int | None = None
     mapped: int | None = None
     device: int | None = None
 
 
-@contextlib.contextmanager
+@contextmanager
 def peak(device: torch.device) -> Iterator[Memory]:
     """Watch what runs inside; the result is complete when it is done."""
     found, stop = Memory(), Event()
-    give_back()
+    return_unused()
     before = resident()
     most = list(before) if before is not None else None
 
@@ -53,20 +55,7 @@ def peak(device: torch.device) -> Iterator[Memory]:
             found.device = torch.cuda.max_memory_allocated(device) - held
 
 
-def give_back() -> None:
-    """Return what was freed, so that the next look does not count it as used nor the next peak get it for nothing."""
+def return_unused() -> None:
+    """Return what was freed: the next sample must not count it, nor the next peak get it for nothing."""
     gc.collect()
     trim()
-
-
-def hold_little() -> None:
-    """From now on, return large blocks to the system when they are freed: glibc would keep ever larger ones, in holes
-    that nothing fits into."""
-    return_large_blocks(LARGE)
-
-
-def trim() -> None:
-    """Return to the system what the allocators keep of freed memory."""
-    return_freed()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()

@@ -14,11 +14,12 @@ from knnmt.lab.bench.settings import BenchSettings
 from knnmt.lab.bench.speed import Run, Runner, Skipped, Variant
 from knnmt.model.checkpoint import Model
 from knnmt.model.represent import padded
+from knnmt.trace import NO_TRACE, Trace
 
 LIMIT = 3, 30  # the most tokens of a translation for one of its source, and besides, as `Translator` has it
 
 
-def yardsticks(model: Model, settings: BenchSettings) -> tuple[list[Runner], list[Skipped]]:
+def other_engines(model: Model, settings: BenchSettings) -> tuple[list[Runner], list[Skipped]]:
     """The other engines that are here, and why one is not."""
     runners, skipped = [_runner("generate()", generate(model, settings), settings)], []
     if find_spec("ctranslate2") is None:
@@ -46,7 +47,7 @@ def generate(model: Model, settings: BenchSettings) -> Run:
     hf = hf.to(model.device).eval()
 
     @torch.inference_mode()
-    def run(texts: list[str]) -> list[str]:
+    def run(texts: list[str], trace: Trace = NO_TRACE, /) -> list[str]:
         ids, mask = padded(model.tokenizer.encode_source(texts), special.pad, model.device)
         rows = hf.generate(
             input_ids=ids, attention_mask=mask.long(), num_beams=settings.beam, do_sample=False,
@@ -77,7 +78,7 @@ def ctranslate2(model: Model, settings: BenchSettings) -> Run:
     vocabulary = tokenizer.pieces(range(model.transformer.architecture.target_vocabulary))
     ids_of = {piece: number for number, piece in enumerate(vocabulary)}
 
-    def run(texts: list[str]) -> list[str]:
+    def run(texts: list[str], trace: Trace = NO_TRACE, /) -> list[str]:
         ids = tokenizer.encode_source(texts)
         results = translator.translate_batch(
             [tokenizer.pieces(row) for row in ids], target_prefix=[prefix] * len(ids) if prefix else None,

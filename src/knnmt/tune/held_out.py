@@ -42,7 +42,7 @@ class DevSet:
         return sum(len(fold.segments) for fold in self.folds)
 
 
-def held_out(store: Datastore) -> list[DevSet]:
+def hold_out(store: Datastore) -> list[DevSet]:
     """Segments of a known project, and of unknown ones."""
     every = list(store.numbered())
     known = _spread(every, HELD_OUT)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from knnmt.host import resident
-from knnmt.memory import peak
+from knnmt.lab.bench.peak import peak
 
 CPU = torch.device("cpu")
 MIB = 1 << 20

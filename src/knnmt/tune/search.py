@@ -1,0 +1,220 @@
+"""The search for the settings of a system: coarse by likelihood, then by translating the dev sets."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, astuple, dataclass
+from math import sqrt
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from knnmt.evaluate import bleu, chrf, mean_chrf
+from knnmt.retrieval.combine import MOST
+from knnmt.retrieval.gate import Gate, Lesson, Purpose, train
+from knnmt.retrieval.tuned import Tuned
+from knnmt.systems.settings import SILENT, Adapt, RetrievalSettings
+from knnmt.translate import TranslateSettings, Translator
+from knnmt.tune.described import C_GRIDS, most_k
+from knnmt.tune.dev import Dev
+from knnmt.tune.grid import around, axes, more_cautious, numbers, spread
+from knnmt.tune.held_out import Fold
+from knnmt.tune.likelihood import Likelihoods
+from knnmt.tune.references import lesson
+
+LEANS = (0.0, 0.5)  # what is added to the log-odds of a gate's λ: translation likes more than likelihood does
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Scores of one dev set; `mean_chrf` is the mean over its segments."""
+
+    bleu: float
+    chrf: float
+    mean_chrf: float
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Settings that translated the dev sets: their BLEU, and the mean log-likelihood of a reference token.
+
+    With several dev sets both are means over them, and `sets` has the figures of each by name. `ends` names the values
+    at the end of what is searched: beyond it there may be better ones.
+    """
+
+    settings: RetrievalSettings
+    gate: Gate | None
+    likelihood: float
+    bleu: float
+    sets: dict[str, Figures]
+    ends: tuple[str, ...] = ()
+
+    @property
+    def tuned(self) -> Tuned:
+        """The settings with their gate."""
+        return Tuned(self.settings, self.gate)
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it but the gate, which has a file of its own."""
+        figures = {name: asdict(some) for name, some in self.sets.items()}
+        return {
+            "settings": self.settings.model_dump(mode="json", by_alias=True), "likelihood": self.likelihood,
+            "bleu": self.bleu, "sets": figures, "ends": self.ends,
+        }  # fmt: skip
+
+
+class Search:
+    """Tries the settings of a system on dev sets; `trials` has those that translated them."""
+
+    def __init__(self, dev: Dev, options: TranslateSettings) -> None:
+        self.dev, self.options = dev, options
+        self.c_grid = C_GRIDS.get(dev.given.system, ())
+        self.most_k = most_k(dev.store, dev.given.system)
+        self.likelihoods = Likelihoods(dev, self.c_grid, self.most_k)
+        self.trials: dict[Tuned, Trial] = {}
+        self.silent, self.untuned = self._base(), self._untuned()
+
+    def run(self, adapt: Sequence[Adapt], decoded: int) -> list[Trial]:
+        """All trials, the best first: base MT, the untuned settings, `decoded` by likelihood, as many around the best,
+        and those with a gate."""
+        kinds = set(adapt) | ({"distance"} if "learned" in adapt else set())
+        leans = LEANS[:decoded] if "learned" in adapt else ()
+        likeliest = spread(self.likelihoods.search(kinds), decoded)
+        first = dict.fromkeys([self.silent, *([self.untuned] if "distance" in kinds else []), *likeliest])
+        total = len(first) + decoded + len(leans)
+        self.dev.watch("translate", 0, total)
+        for settings in first:
+            self._measure(Tuned(settings), total)
+        new = [settings for settings in self._around_the_best() if Tuned(settings) not in self.trials]
+        for settings in new[:decoded]:
+            self._measure(Tuned(settings), total)
+        if leans:
+            by_distance = self._best(trial for trial in self.trials.values() if trial.settings.adapt == "distance")
+            for tuned, likelihood in self._learned(by_distance.settings, leans):
+                self._measure(tuned, total, likelihood)
+        return sorted(self.trials.values(), key=lambda trial: -self.gain(trial))
+
+    def halfway(self, found: Trial) -> Trial:
+        """Half of the way from the untuned settings to those of a trial, both by distance: segments of the store itself
+        tell which direction is better, and nothing of how far texts from elsewhere would follow."""
+        if found.settings == self.silent:
+            return found
+        ours, theirs = (numbers(one, self.dev.scale) for one in (self.untuned, found.settings))
+        middle = Tuned(
+            found.settings.model_copy(
+                update={
+                    "weight": (ours.weight + theirs.weight) / 2,
+                    "reach": sqrt(ours.reach * theirs.reach),
+                    "temperature": sqrt(ours.temperature * theirs.temperature),
+                }
+            )
+        )
+        if middle not in self.trials:
+            self._measure(middle, len(self.trials) + 1)
+        return self.trials[middle]
+
+    def gain(self, trial: Trial) -> float:
+        """How much better a trial is than the untuned settings, or than base MT where those were not tried.
+
+        By BLEU; with several dev sets by the mean of BLEU, chrF and the segments' mean chrF on all sets, if none of
+        these is worse, else by the worst of them.
+        """
+        than = self.trials.get(Tuned(self.untuned)) or self.trial(self.silent)
+        if len(trial.sets) == 1:
+            return trial.bleu - than.bleu
+        pairs = list(zip(trial.sets.values(), than.sets.values(), strict=True))
+        gains = [
+            one - other for ours, theirs in pairs for one, other in zip(astuple(ours), astuple(theirs), strict=True)
+        ]
+        return fmean(gains) if min(gains) >= 0 else min(gains)
+
+    def trial(self, settings: RetrievalSettings) -> Trial:
+        """The trial of settings without a gate."""
+        return self.trials[Tuned(settings)]
+
+    def _best(self, trials: Iterable[Trial]) -> Trial:
+        return max(trials, key=self.gain)
+
+    def _around_the_best(self) -> Iterator[RetrievalSettings]:
+        best = self._best(self.trials.values())
+        if best.settings != self.silent:
+            return around(best.settings, self.dev.scale, self.most_k)
+        near = self._best(trial for trial in self.trials.values() if trial is not best)
+        return more_cautious(near.settings, self.dev.scale)
+
+    def _measure(self, tuned: Tuned, total: int, likelihood: float | None = None) -> None:
+        """Translate the dev sets; the likelihood is that of the settings, unless it is known."""
+        figures = {}
+        for some in self.dev.sets:
+            texts: list[str] = []
+            for fold in some.folds:
+                sources = [segment.source for segment in fold.segments]
+                texts += [found.text for found in self._translator(fold, tuned).translate(sources, self.options)]
+            references = [segment.target for fold in some.folds for segment in fold.segments]
+            scores = bleu(texts, references).value, chrf(texts, references).value, mean_chrf(texts, references)
+            figures[some.name] = Figures(*scores)
+        mean = fmean(each.bleu for each in figures.values())
+        likelihood = self.likelihoods.of(tuned.settings) if likelihood is None else likelihood
+        ends = tuple(self._ends(tuned.settings))
+        self.trials[tuned] = Trial(tuned.settings, tuned.gate, likelihood, mean, figures, ends)
+        self.dev.watch("translate", 1, total)
+
+    def _translator(self, fold: Fold, tuned: Tuned) -> Translator:
+        if tuned.settings == self.silent:
+            return Translator(self.dev.model)
+        return Translator(self.dev.model, retriever=self.dev.retriever(fold, tuned.settings, tuned.gate))
+
+    def _learned(self, by_distance: RetrievalSettings, leans: Sequence[float]) -> Iterator[tuple[Tuned, float]]:
+        """Settings with a gate trained on the references, as it is and leaning to the store, and their likelihood;
+        nothing where the store has nothing for these."""
+        dev, made = self.dev, self.dev.store.manifest
+        lessons = [
+            lesson(dev.model, some, lambda done: dev.watch("learn", done, len(dev))) for some in dev.shown(by_distance)
+        ]
+        gate = train(_together(lessons), Purpose(by_distance.system, made.key, made.metric))
+        if gate is None:
+            return
+        for lean in leans:
+            leaning = gate.leaning(lean)
+            each = (float(one.log_p(leaning(one.seen).clamp(max=MOST)).mean()) for one in lessons)
+            yield Tuned(by_distance.model_copy(update={"adapt": "learned"}), leaning), fmean(each)
+
+    def _base(self) -> RetrievalSettings:
+        """Base MT: a λ that changes nothing but leaves lessons their say."""
+        return self._numbered(self.dev.given, adapt="constant", weight=SILENT)
+
+    def _untuned(self) -> RetrievalSettings:
+        """What a system does where nothing was tuned."""
+        fresh = RetrievalSettings(system=self.dev.given.system)
+        k = None if self.most_k is None else min(fresh.k or self.most_k, self.most_k)
+        weight, _, reach = numbers(fresh, self.dev.scale)
+        return self._numbered(fresh, k=k, adapt="distance", weight=weight, reach=reach)
+
+    def _numbered(self, like: RetrievalSettings, **changes: object) -> RetrievalSettings:
+        """The given settings with T (and c, where it is searched) as in others, in numbers, and with changes."""
+        temperature = numbers(like, self.dev.scale).temperature
+        given = self.dev.given
+        c = given.seen if self.c_grid else None
+        return given.model_copy(update={"c": c, "temperature": temperature} | changes)
+
+    def _ends(self, settings: RetrievalSettings) -> Iterator[str]:
+        """The values that lie at an end of what is searched."""
+        if settings == self.silent:
+            return
+        if self.most_k is not None and settings.k == self.most_k:
+            yield f"k = {settings.k}"
+        if self.c_grid and settings.c == max(self.c_grid):
+            yield f"c = {settings.c}"
+        letters = {"temperature": "T", "reach": "τ", "weight": "λ"}
+        for name, axis in axes(settings, self.dev.scale).items() if settings.adapt != "learned" else ():
+            if axis.ends_at(value := getattr(settings, name)):
+                yield f"{letters[name]} = {value:.3g}"
+
+
+def _together(lessons: Sequence[Lesson]) -> Lesson:
+    """One lesson of several, whose segments are others."""
+    columns = []
+    before = 0
+    for one in lessons:
+        columns.append((one.seen, one.p_knn, one.p_mt, one.asked, one.fixed, one.segments + before))
+        before += int(one.segments.max()) + 1
+    return Lesson(*(torch.cat(column) for column in zip(*columns, strict=True)))
