@@ -2,22 +2,19 @@
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from knnmt import terminal
-from knnmt.errors import KnnmtError, SettingsError, UsageError
+from knnmt.cli.options import checked
+from knnmt.errors import KnnmtError
 
 if TYPE_CHECKING:
     from knnmt.model.checkpoint import Model
     from knnmt.retrieval.tuned import Tuned
-
-Settings = TypeVar("Settings")
-
 
 ORDER = (
     "demo", "build", "translate", "explain", "serve", "add", "remove", "compact", "export",
@@ -70,6 +67,7 @@ CorpusArgument = Annotated[
     list[Path],
     typer.Argument(help="TMX, PO, MO, TSV or JSONL files, or plain pairs (X.de X.en, or X.de alone), also .gz."),
 ]
+StoreArgument = Annotated[Path, typer.Argument(help="Folder of the store.")]
 StoreOption = Annotated[Path | None, typer.Option("--store", "-s", help="A store that `knnmt build` made.")]
 StoreNeeded = Annotated[Path, typer.Option("--store", "-s", help="A store that `knnmt build` made.")]
 SystemOption = Annotated[
@@ -87,6 +85,7 @@ NprobeOption = Annotated[
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 DtypeOption = Annotated[str, typer.Option(help="auto, float32, float16 or bfloat16.")]
 ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads. [default: all cores]")]
+WorkersOption = Annotated[int | None, typer.Option(min=1, help="Worker threads. [default: all cores]")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
@@ -100,22 +99,12 @@ def show_version(asked: bool) -> None:
 
 
 @app.callback()
-def options(
+def before(
     version: Annotated[
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """What stands before a command."""
-
-
-def checked(settings: Callable[..., Settings], **given: Any) -> Settings:
-    """Settings of a command from its options; what they refuse is told by the option's name."""
-    try:
-        return settings(**given)
-    except SettingsError as error:
-        name = error.field.partition(".")[0].replace("_", "-")
-        option = f"{'-' if len(name) == 1 else '--'}{name} " if name else ""
-        raise UsageError(option + error.reason) from error
 
 
 def retrieval_settings(path: Path | None, **given: Any) -> "Tuned | None":

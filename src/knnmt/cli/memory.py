@@ -9,10 +9,18 @@ from typing import Annotated, Literal
 import typer
 
 from knnmt import terminal
-from knnmt.cli.app import DeviceOption, DtypeOption, JsonOption, ModelOption, app, load_model
+from knnmt.cli.app import (
+    DeviceOption,
+    DtypeOption,
+    JsonOption,
+    ModelOption,
+    StoreArgument,
+    WorkersOption,
+    app,
+    load_model,
+)
 from knnmt.errors import UsageError, writing_to
 
-StoreArgument = Annotated[Path, typer.Argument(help="The store's folder.")]
 TOGETHER = 64  # segments that are learnt, and on disk, at a time
 
 
@@ -101,7 +109,7 @@ def remove(
 def compact(
     store: StoreArgument,
     model: ModelOption = "mini-de-en",
-    workers: Annotated[int | None, typer.Option(min=1, help="Threads. [default: all cores]")] = None,
+    workers: WorkersOption = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     as_json: JsonOption = False,

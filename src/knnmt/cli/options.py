@@ -24,7 +24,6 @@ from knnmt.errors import SettingsError, UsageError
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-Function = TypeVar("Function", bound=Callable[..., None])
 Made = TypeVar("Made")
 UNITS = {"": 1, "MB": 10**6, "MiB": 1 << 20}  # of sizes, which the settings hold in bytes
 
@@ -73,6 +72,7 @@ class _Option:
     name: str
     alias: str
     scale: int
+    many: bool
     zero_is_none: bool  # where the default is a number, nothing else can say that there is to be none
     parameter: inspect.Parameter
 
@@ -98,14 +98,14 @@ class _Option:
         )
         annotation = Annotated[kind if shown is not None else kind | None, option]
         parameter = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=shown, annotation=annotation)
-        return cls(outer, name, alias, scale, optional and type(shown) is int, parameter)
+        return cls(outer, name, alias, scale, kind == list[str], optional and type(shown) is int, parameter)
 
     def value(self, given: Any) -> Any:
         """What the settings hold for a value of the command line."""
         if self.zero_is_none and given == 0:
             return None
-        if isinstance(given, list):
-            return tuple(given)
+        if self.many:
+            return tuple(given or ())
         return given * self.scale if self.scale > 1 and given is not None else given
 
 
@@ -127,22 +127,24 @@ class Command(TyperCommand):
         """Run the command with the settings that its options make."""
         for name, group in getattr(self.callback, "fields", {}).items():
             values = {param.name: ctx.params.pop(param.name) for param in group.parser.params}
-            ctx.params[name] = group.parser.callback(**values)
+            ctx.meta[f"{__name__}.{name}"] = group.parser.callback(**values)
         return super().invoke(ctx)
 
 
-def options(**groups: Fields) -> Callable[[Function], Function]:
+def options(**groups: Fields) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command settings as parameters of these names."""
 
-    def decorate(function: Function) -> Function:
-        signature = inspect.signature(function)
-        own = [param for name, param in signature.parameters.items() if name not in groups]
-        for name in groups:
-            del function.__annotations__[name]  # typer sees the rest
-        vars(function).update(
-            fields=groups, order=tuple(signature.parameters), __signature__=signature.replace(parameters=own)
-        )
-        return function
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        parameters = inspect.signature(function).parameters
+
+        def run(context: typer.Context, **own: Any) -> None:
+            function(**own, **{name: context.meta[f"{__name__}.{name}"] for name in groups})
+
+        run.__name__, run.__doc__ = function.__name__, function.__doc__
+        context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+        own = [param for name, param in parameters.items() if name not in groups]
+        vars(run).update(fields=groups, order=tuple(parameters), __signature__=inspect.Signature([context, *own]))
+        return run
 
     return decorate
 

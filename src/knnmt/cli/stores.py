@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,79 +15,53 @@ from knnmt.cli.app import (
     JsonOption,
     ModelOption,
     PairOption,
+    StoreArgument,
+    WorkersOption,
     app,
-    checked,
     load_model,
 )
+from knnmt.cli.options import Command, Fields, options
 
 if TYPE_CHECKING:
+    from knnmt.build.settings import BuildSettings
     from knnmt.tune import StoreTuning
 
-StoreArgument = Annotated[Path, typer.Argument(help="The store's folder.")]
 
-
-@app.command()
+@app.command(cls=Command)
+@options(
+    settings=Fields(
+        "build.settings:BuildSettings",
+        "systems", "key", "metric", "keys", "cluster_size", "prototype_size", "budget", "k_max", "index",
+        "clean.max_ratio", "align.cover", "batch_tokens", "memory", "seed", systems="--for",
+    )
+)  # fmt: skip
 def build(
+    *,
     corpus: CorpusArgument,
     langs: PairOption,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the store.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the store.")],
     model: ModelOption = "mini-de-en",
-    systems: Annotated[
-        list[str] | None,
-        typer.Option("--for", help="Keep only what this system needs; repeatable. [default: all]"),
-    ] = None,
-    key: Annotated[Literal["ffn_input", "output"], typer.Option(help="Which decoder state is the key.")] = "ffn_input",
-    metric: Annotated[
-        Literal["squared", "euclidean", "cosine"], typer.Option(help="How states are compared.")
-    ] = "squared",
-    keys: Annotated[
-        Literal["float16", "pq"], typer.Option(help="Keys as they are, or product-quantized: a quarter of the size.")
-    ] = "float16",
-    cluster_size: Annotated[int, typer.Option(help="Source tokens a cluster, on average.")] = 512,
-    prototype_size: Annotated[int, typer.Option(help="Entries a prototype, at most on average.")] = 16,
-    budget: Annotated[
-        int | None,
-        typer.Option(min=1, help="MB that `similar` may open, text aside. [default: a quarter of 16-bit keys]"),
-    ] = None,
-    k_max: Annotated[int, typer.Option(min=0, help="Ranked entries of a cluster; 0 for all.")] = 128,
-    index: Annotated[bool, typer.Option("--index", help="Add a FAISS index for the system knn.")] = False,
-    clean: Annotated[bool, typer.Option(help="Drop what is no good translation pair.")] = True,
-    max_ratio: Annotated[float, typer.Option(help="Most tokens of the longer side for one of the shorter.")] = 3.0,
-    cover: Annotated[bool, typer.Option(help="Link every target token, unaligned ones like their neighbours.")] = True,
+    settings: "BuildSettings",
+    clean: Annotated[bool, typer.Option(help="Drop bad translation pairs.")] = True,
     alignments: Annotated[
-        Path | None, typer.Option(help="Links made elsewhere, «i-j …», a line a segment; nothing is cleaned then.")
+        Path | None, typer.Option(help="Word alignments in Pharaoh format, one line a segment; implies --no-clean.")
     ] = None,
-    batch_tokens: Annotated[
-        int | None, typer.Option(help="Tokens that the model sees at once. [default: by the device]")
-    ] = None,
-    memory: Annotated[int, typer.Option(min=16, help="MiB of states that clustering holds at once.")] = 512,
-    workers: Annotated[int | None, typer.Option(min=1, help="Threads. [default: all cores]")] = None,
-    seed: Annotated[int, typer.Option(help="Of the clusters' first centroids.")] = 1,
-    tune_on: Annotated[
-        Path | None, typer.Option(help="Find the best settings on this dev set, and keep them with the store.")
-    ] = None,
-    tune: Annotated[
-        bool, typer.Option("--tune", help="The same without a dev set, on held-out segments and projects.")
-    ] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace a store that is there.")] = False,
+    workers: WorkersOption = None,
+    tune_on: Annotated[Path | None, typer.Option(help="Tune on this dev set; the store keeps the result.")] = None,
+    tune: Annotated[bool, typer.Option("--tune", help="Tune on held-out segments of the corpus.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing store.")] = False,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    """Make a store from parallel text. A build that was stopped goes on when the same command is given again."""
-    from knnmt.align import AlignSettings
+    """Build a store from parallel text. Resumable: the same command again continues an interrupted build."""
     from knnmt.build import build as building
-    from knnmt.build.settings import BuildSettings
-    from knnmt.corpus import CleanSettings, Languages, files_of, read_all
+    from knnmt.corpus import Languages, files_of, read_all
     from knnmt.corpus.files import require_readable
     from knnmt.retrieval.session import require_system
 
-    settings = checked(
-        BuildSettings, systems=tuple(systems or ()), key=key, metric=metric, keys=keys, cluster_size=cluster_size,
-        prototype_size=prototype_size, budget=None if budget is None else budget * 10**6,
-        k_max=k_max or None, index=index, clean=checked(CleanSettings, max_ratio=max_ratio) if clean else None,
-        align=AlignSettings(cover=cover), batch_tokens=batch_tokens, memory=memory << 20, seed=seed,
-    )  # fmt: skip
+    if not clean:
+        settings = settings.model_copy(update={"clean": None})
     files_of(corpus, Languages.parse(langs))  # what is not there is refused before the model is loaded
     if alignments is not None:
         require_readable(alignments)

@@ -43,7 +43,7 @@ class RetrievalSettings(Settings):
         serialization_alias="lambda",
     )
     adapt: Adapt = Field(
-        default="distance", description="λ constant, falling with distance, or learned by a gate"
+        default="distance", description="how λ is set; learned needs tuned settings"
     )
     reach: float | None = Field(
         default=None, gt=0, allow_inf_nan=False, description="distance at which λ is 0 (τ); default: by the store"
