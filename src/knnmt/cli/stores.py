@@ -62,7 +62,7 @@ def build(
 
     if not clean:
         settings = settings.model_copy(update={"clean": None})
-    files_of(corpus, Languages.parse(langs))  # what is not there is refused before the model is loaded
+    files_of(corpus, Languages.parse(langs))  # a missing file is refused before the model is loaded
     if alignments is not None:
         require_readable(alignments)
     for name in settings.systems:
@@ -88,17 +88,17 @@ def build(
     typer.echo(f"kept {report.kept:,} segments" + (f"; dropped {dropped}" if dropped else ""))
     slow = [f"{stage} {seconds:.1f} s" for stage, seconds in report.seconds.items() if seconds >= 0.05]
     spent = f"{sum(report.seconds.values()):.1f} s" + (f" ({', '.join(slow)})" if slow else "")
-    done = f"made in {spent}" if report.seconds else "it was there already"
+    done = f"built in {spent}" if report.seconds else "already built"
     typer.echo(f"{out}: {terminal.size(report.size)}; {done}")
     if tuned is not None:
         _show_tuned(tuned)
     if report.left_out:
         whole = terminal.size(report.size + report.left_out)
-        typer.echo(f"left out what {', '.join(settings.systems)} does not need: it would have been {whole}")
+        typer.echo(f"contains only what {', '.join(settings.systems)} needs; all systems would take {whole}")
 
 
 def _figures(tuned: "StoreTuning") -> dict[str, Any]:
-    """What tuning found, for machines."""
+    """The result of tuning, for JSON."""
     trials = {"tuned": tuned.best, "untuned": tuned.untuned, "base": tuned.base}
     return {
         "settings": tuned.best.settings.model_dump(by_alias=True),
@@ -110,7 +110,7 @@ def _figures(tuned: "StoreTuning") -> dict[str, Any]:
 
 
 def _show_tuned(tuned: "StoreTuning") -> None:
-    """What tuning found: held-out figures of base MT, of the untuned settings and of those that are kept."""
+    """The result of tuning: held-out scores of base MT, the untuned and the tuned settings."""
     numbers = ("segments", "base MT", "untuned", "tuned")
     table = terminal.table("held out" if tuned.held_out else "", "metric", *numbers, numbers=numbers)
     for name, count in tuned.segments.items():
@@ -120,14 +120,14 @@ def _show_tuned(tuned: "StoreTuning") -> None:
     terminal.show(table)
     system = tuned.best.settings.system
     if tuned.best is tuned.untuned:
-        typer.echo(f"{system}: no settings are clearly better than the untuned ones, which are kept")
+        typer.echo(f"{system}: no settings are clearly better than the defaults, which are kept")
     else:
-        typer.echo(f"{system}: tuned; used by default from now on")
+        typer.echo(f"{system}: tuned; the store now uses these settings by default")
 
 
 @app.command()
 def inspect(store: StoreArgument, as_json: JsonOption = False) -> None:
-    """Say what is in a store. Counts, sizes, settings, frequent types."""
+    """Describe a store. Counts, sizes, settings, frequent types."""
     from knnmt.store.describe import describe
     from knnmt.store.store import Datastore
 
@@ -167,16 +167,16 @@ def inspect(store: StoreArgument, as_json: JsonOption = False) -> None:
 @app.command()
 def verify(
     store: StoreArgument,
-    full: Annotated[bool, typer.Option("--full", help="Read everything: checksums, shapes, offsets, ranges.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Read every byte: checksums, shapes, offsets.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check that a store is sound. The manifest and the size of every file, or with --full all of its content."""
+    """Verify a store. The manifest and all file sizes; with --full, the whole content."""
     from knnmt.store.store import Datastore
 
     opened = Datastore.open(store)
     checked_files = list(terminal.watched(opened.verify(), "verifying")) if full else list(opened.part.files)
     report = {"store": str(store), "full": full, "files": len(checked_files), "bytes": opened.manifest.size}
-    what = "all of it read" if full else "sizes only; --full reads all of it"
+    what = "content read" if full else "sizes only; --full reads the content"
     typer.echo(
         json.dumps(report)
         if as_json

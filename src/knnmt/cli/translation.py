@@ -77,7 +77,7 @@ def translate(
     from knnmt.store.store import Datastore
 
     if leave_out_own and store is None:
-        raise UsageError("--leave-out-own is about a store: name one (--store)")
+        raise UsageError("--leave-out-own needs a store (--store)")
     with contextlib.ExitStack() as stack:
         source, out = stack.enter_context(terminal.reading(input)), stack.enter_context(terminal.writing(output, input))
         chosen = retrieval_settings(settings_file, **retrieval)
@@ -108,22 +108,22 @@ def translate(
 @options(settings=Fields("decode.settings:TranslateSettings", "beam"))
 def explain(
     *,
-    text: Annotated[str, typer.Argument(help="A text to translate.")],
+    text: Annotated[str, typer.Argument(help="Text to translate.")],
     store: StoreNeeded,
     model: ModelOption = "mini-de-en",
     langs: LangsOption = None,
     system: SystemOption = None,
     settings_file: SettingsOption = None,
-    neighbours: Annotated[int, typer.Option(min=0, max=8, help="Training segments shown for each token.")] = 2,
+    neighbours: Annotated[int, typer.Option(min=0, max=8, help="Training segments shown per token.")] = 2,
     settings: "TranslateSettings",
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show why each word of a translation was chosen. What the model thought, what the store did, by which segments."""
+    """Explain a translation token by token. The model's probability, the store's, and the segments behind it."""
     if system == "base":
-        raise UsageError("base MT uses no store, so there is nothing to explain: leave --system out, or name another")
+        raise UsageError("base MT uses no store, so there is nothing to explain: name another --system, or none")
     translator = _translator(model, store, system, retrieval_settings(settings_file), langs, device, dtype, threads)
     found = translator.translate([text], settings.model_copy(update={"evidence": True}))[0]
     if as_json:
@@ -134,11 +134,11 @@ def explain(
     terminal.show(_evidence_table(found.evidence, neighbours))
     typer.echo(found.text)
     if found.match is not None:
-        terminal.note(f"the store has this text word for word ({found.match.origin or found.match.id or 'no origin'})")
+        terminal.note(f"the store contains this text verbatim ({found.match.origin or found.match.id or 'no origin'})")
 
 
 def _evidence_table(evidence: "tuple[TokenEvidence, ...]", neighbours: int) -> Any:
-    """A line for each neighbour, cut to the width of the terminal around its token."""
+    """A line per neighbour, cut around its token to the width of the terminal."""
     from rich.text import Text
 
     numbers = ("p", "p_MT", "p_kNN", "λ")
@@ -169,16 +169,16 @@ def _excerpt(neighbour: "Neighbour", room: int) -> "Text":
 
 
 def _match(segment: "Segment | None") -> dict[str, Any]:
-    """The segment of the store that a line was found in word for word, for JSON; nothing where there is none."""
+    """The segment of the store that contains a line verbatim, if there is one, for JSON."""
     return {} if segment is None else {"match": {"id": segment.id, "origin": segment.origin}}
 
 
 def _own(store: "Datastore", texts: list[str]) -> frozenset[int]:
-    """The segments that a store has of these very texts."""
+    """The segments of a store whose source is one of these texts."""
     from knnmt.overlap import overlaps
 
     found = overlaps(store, texts)
-    terminal.note(f"the store has {found} of {len(texts):,} lines: left out {len(found.segments):,} of its segments")
+    terminal.note(f"the store contains {found} of {len(texts):,} lines: ignoring {len(found.segments):,} segments")
     return found.segments
 
 
