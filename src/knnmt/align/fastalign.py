@@ -53,7 +53,7 @@ class AlignSettings(Settings):
     iterations: int = Field(default=5, ge=2, description="passes over the corpus; the last one is the alignment")
     p0: float = Field(default=0.08, ge=0, lt=1, description="probability that a token translates nothing")
     alpha: float = Field(default=0.01, gt=0, description="concentration of the symmetric Dirichlet prior")
-    cover: bool = Field(default=True, description="link every target token, see `cover`")
+    cover: bool = Field(default=True, description="link unaligned target tokens as their neighbours")
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from knnmt.store.store import Datastore
+from knnmt.datastore import Datastore
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import System
 

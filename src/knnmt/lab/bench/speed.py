@@ -15,7 +15,6 @@ from knnmt.lab.bench.peak import Memory, peak
 from knnmt.lab.bench.runner import Runner, Shared, Skipped, Variant, runner_of, variants
 from knnmt.lab.bench.settings import OF_RETRIEVAL, BenchSettings, Sweep
 from knnmt.model.checkpoint import Model
-from knnmt.store.store import Datastore
 
 Progress = Callable[[str, int, int | None], None]  # the stage, the work done since the last call, the whole of it
 
