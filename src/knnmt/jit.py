@@ -1,19 +1,53 @@
-"""Loops that numba compiles for a CPU."""
+"""Loops that numba compiles for the CPU, on first call: importing them imports neither numba nor LLVM."""
 
+import functools
+import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-import numba
+from knnmt.errors import MissingExtraError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+_creating = threading.RLock()
 
 
-def jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compile on first use, keep the machine code on disk, and let other threads run meanwhile."""
+def jit(**options: Any) -> Callable[[Function], Function]:
+    """Compile a function on first call, cache the machine code on disk, and release the GIL while it runs."""
 
-    def decorate(function: Callable[..., Any]) -> Any:
-        chosen = {"nogil": True, "error_model": "numpy"} | options
-        try:
-            return numba.njit(cache=True, **chosen)(function)
-        except RuntimeError:  # there is nowhere to keep it: compiled anew in each process
-            return numba.njit(**chosen)(function)
+    def decorate(function: Function) -> Function:
+        return functools.update_wrapper(_Loop(function, options), function)  # type: ignore[return-value]
 
     return decorate
+
+
+class _Loop:
+    """A function that numba compiles when it is first called, from Python or from another compiled function."""
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        self._function, self._options = function, {"nogil": True, "error_model": "numpy"} | options
+        self._created: Any = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._dispatcher(*arguments)
+
+    @property
+    def _numba_type_(self) -> Any:
+        """The type that numba asks for where another compiled function calls this one."""
+        return self._dispatcher._numba_type_
+
+    @property
+    def _dispatcher(self) -> Any:
+        if self._created is None:
+            with _creating:  # two would compile twice
+                self._created = self._created or self._create()
+        return self._created
+
+    def _create(self) -> Any:
+        try:
+            import numba
+        except ModuleNotFoundError as error:
+            raise MissingExtraError("compiled loops need numba, which is not installed: pip install numba") from error
+        try:
+            return numba.njit(cache=True, **self._options)(self._function)
+        except RuntimeError:  # no writable cache directory: compile in every process
+            return numba.njit(**self._options)(self._function)

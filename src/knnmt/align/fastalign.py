@@ -23,6 +23,7 @@ from pydantic import Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from knnmt.align import kernels
 from knnmt.align.bitext import Bitext, Int32, Int64, Links, blocks, offsets_of, rises
 from knnmt.align.links import cover, symmetrise
 from knnmt.errors import DataError, UsageError
@@ -83,8 +84,6 @@ class Aligner:
 
         The first is (target tokens,) int32, source positions; the second (source tokens,) int32, the reverse.
         """
-        from knnmt.align import kernels
-
         best = np.full(bitext.target_ids.size, -1, np.int32), np.full(bitext.source_ids.size, -1, np.int32)
         model = self._lexicon, self.tensions, self.settings.p0
         cells = bitext.cells
@@ -98,8 +97,6 @@ class Aligner:
     @cached_property
     def _lexicon(self) -> tuple[Int64, Int32, Float32, Float32, Float32]:
         """The pairs in hash rows (starts, places, values), and the nulls; the last of each is of unknown types."""
-        from knnmt.align import kernels
-
         unknown = np.float32(np.log(FLOOR))
         starts = _room(np.append(np.diff(self.rows), 0))
         places = np.full(starts[-1], -1, np.int32)
@@ -193,8 +190,6 @@ class _Pairs:
     """The pairs of types that occur together in a bitext, and where in the table each cell's pair is."""
 
     def __init__(self, bitext: Bitext, pool: ThreadPoolExecutor) -> None:
-        from knnmt.align import kernels
-
         self.bitext, self.pool, self.cells = bitext, pool, bitext.cells
         types = _types(bitext.source_ids)
         # Each source type's segments: a sorted set of both numbers in one.
@@ -216,8 +211,6 @@ class _Pairs:
 
     def slots(self, first: int, last: int) -> NDArray[Any]:
         """Return the place of each cell of segments first..last; the corpus's first KEPT_CELLS are kept."""
-        from knnmt.align import kernels
-
         if first in self._kept:
             return self._kept[first]
         cells = self.cells
@@ -245,15 +238,11 @@ class _Direction:
 
     def expect(self, slots: NDArray[Any], first: int, last: int) -> None:
         """Add the posteriors of segments first..last to the counts."""
-        from knnmt.align import kernels
-
         sides, model = (*self.generated, self.given[1]), (self.table, self.null, self.tension, self.settings.p0)
         self.feature = kernels.expect(first, last, slots, self.pairs.cells, sides, self.forward, model, self.feature)
 
     def maximise(self, fit_tension: bool) -> None:
         """Make the counts into probabilities; follow the gradient of the tension, which is nil at first."""
-        from knnmt.align import kernels
-
         tokens = float(self.sizes[:, 0] @ self.times)
         linked = tokens - self.null[:, 1].sum()
         if fit_tension and linked > 0:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from knnmt.align import kernels
 from knnmt.align.bitext import Bitext, Int32, Int64, Links, blocks, offsets_of
 from knnmt.errors import DataError
 
@@ -11,8 +12,6 @@ def symmetrise(bitext: Bitext, forward: Int32, backward: Int32) -> Links:
 
     forward: (target tokens,) int32, each one's source position or -1; backward: (source tokens,) the reverse
     """
-    from knnmt.align import kernels
-
     source, target = np.empty((2, forward.size + backward.size), np.int32)
     counts = np.empty(len(bitext), np.int64)
     kernels.grow_diag_final_and(forward, backward, bitext.arrays, source, target, counts)
