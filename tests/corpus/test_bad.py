@@ -22,7 +22,7 @@ LONG = b"x" * 2500  # with the limit of `short_lines`
 
 @pytest.fixture
 def short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(files, "MAX_LINE", 1000)
     monkeypatch.setattr(encoding, "DAMAGED", 2.0)  # a handful of lines is too few to judge a file by
 
 
@@ -139,7 +139,7 @@ def test_a_unit_with_a_character_that_nobody_declared_is_told_and_the_others_rea
 def test_a_line_that_is_too_long_is_never_held_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: bytes
 ) -> None:
-    monkeypatch.setattr(files, "LONGEST_LINE", 1 << 16)
+    monkeypatch.setattr(files, "MAX_LINE", 1 << 16)
     path = tmp_path / "x.tsv"
     path.write_bytes(b"a\tb\n" + b"x" * 20_000_000 + b"\nc\td\n" + b"x" * 20_000_000 + end)
     tracemalloc.start()
@@ -155,7 +155,7 @@ def test_a_line_that_is_too_long_is_never_held_whole(
 def test_a_line_just_over_the_limit_does_not_swallow_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, over: int
 ) -> None:
-    monkeypatch.setattr(files, "LONGEST_LINE", 100)
+    monkeypatch.setattr(files, "MAX_LINE", 100)
     long = b"a\t" + b"b" * (100 + over - 3)  # with its line feed `over` bytes more than the limit
     segments, faults = readable(write(tmp_path / "x.tsv", long, tsv("zwei", "two")))
     assert len(faults) == (over > 0)

@@ -1,7 +1,7 @@
-"""Which language a text is in, by py3langid: of a segment, to clean by, and of a corpus, to find its sides swapped.
+"""Language identification by py3langid: of segments, for cleaning, and of a corpus, to detect swapped sides.
 
-A text is identified among all the languages that py3langid knows, 140 of them. It is sure of sentences and unsure of
-short strings, names and formulas, so only sure judgements count.
+py3langid knows 140 languages. It is reliable for sentences, not for short strings, names and formulas, so only
+confident results count.
 """
 
 import logging
@@ -14,11 +14,11 @@ from knnmt.languages import Languages
 
 _log = logging.getLogger(__name__)
 
-LOOKED_AT = 1000  # segments of a corpus, the first
-CHARACTERS = 20_000  # of a side of them, at most: more tell nothing new
-LETTERS = 200  # of both sides, at least: a corpus with fewer is not judged as a whole
-SWAPPED = 0.99  # how sure it must be, among the two languages, that a side is the other one
-OTHER = 0.02  # what is left for the language asked for, where a text is in another one
+LOOKED_AT = 1000  # segments at the start of a corpus that are checked
+CHARACTERS = 20_000  # of a side that are read: more do not help
+LETTERS = 200  # of each side, at least: a smaller corpus is not checked as a whole
+SWAPPED = 0.99  # minimum confidence, between the two languages, that the sides are swapped
+OTHER = 0.02  # maximum probability of the expected language for a text to count as another one
 # py3langid's codes where they differ from the usual ones
 _CODES = {"nb": "no", "iw": "he", "in": "id", "fil": "tl"}
 # languages that it takes for one another
@@ -31,7 +31,7 @@ _ALIKE = (
 
 
 class Identifier:
-    """What a text is, for a pair of languages that can be told apart; `of` makes one."""
+    """Identifies the language of texts, for a pair of distinguishable languages; `of` makes one."""
 
     def __init__(self, source: str, target: str) -> None:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
@@ -42,10 +42,10 @@ class Identifier:
 
     @classmethod
     def of(cls, languages: Languages) -> "Identifier | None":
-        """The identifier of a pair, or None, with a warning, where the two cannot be told apart."""
+        """The identifier of a pair, or None, with a warning, if the two cannot be distinguished."""
         source, target = (_code(tag) for tag in (languages.source, languages.target))
         if source == target:
-            _log.warning("no language check for %s: py3langid does not tell regions apart", languages)
+            _log.warning("no language check for %s: py3langid does not distinguish regions", languages)
             return None
         found = cls(source, target)
         if not {source, target} <= set(found._all.labels):
@@ -54,21 +54,21 @@ class Identifier:
         return found
 
     def shares(self, text: str) -> dict[str, float]:
-        """How likely a text is each language, by py3langid's codes, the likeliest first."""
+        """The probability of each language, by py3langid's codes, most likely first."""
         return dict(self._all.rank(text))
 
     def is_other(self, shares: dict[str, float], code: str) -> float:
-        """How sure it is that a text is not in this language, but in the other one of the two."""
+        """The probability that a text is in the other language of the two."""
         other = self.target if code == self.source else self.source
         return shares[other] / (shares[other] + shares[code] or 1.0)
 
     def is_foreign(self, shares: dict[str, float], code: str) -> float:
-        """How sure it is that a text is neither in this language nor in one that it takes for it."""
+        """The probability that a text is neither in this language nor in one that is often confused with it."""
         return 1.0 - sum(shares.get(alike, 0.0) for alike in self._alike[code])
 
 
 def identified(segments: Iterator[Segment], name: str, languages: Languages) -> Iterator[Segment]:
-    """Stream a corpus after a look at its beginning: swapped sides are refused, a wrong language is told."""
+    """Stream a corpus after checking its start: refuse swapped sides, warn about a wrong language."""
     first = list(islice(segments, LOOKED_AT))
     sides = tuple(_joined(texts) for texts in ([s.source for s in first], [s.target for s in first]))
     if min(map(_letters, sides)) >= LETTERS and (identifier := Identifier.of(languages)) is not None:
@@ -83,8 +83,8 @@ def _judge(identifier: Identifier, source: str, target: str, *, name: str, langu
     if swapped >= SWAPPED and min(foreign) >= 1 - OTHER:
         reverse = f"{languages.target}-{languages.source}"
         raise UsageError(
-            f"{name}: the sides are swapped: the source side is {languages.target} and the target side "
-            f"{languages.source}, but {languages} was asked for; swap them, or ask for {reverse}"
+            f"{name}: the sides are swapped: for {languages}, the source side is {languages.target} and the target "
+            f"side {languages.source}; swap the files, or use {reverse}"
         )
     for side, shares, sure, asked in (
         ("source", of_source, foreign[0], languages.source),
@@ -95,7 +95,7 @@ def _judge(identifier: Identifier, source: str, target: str, *, name: str, langu
 
 
 def _joined(texts: list[str]) -> str:
-    """Texts as one, up to a length."""
+    """The texts joined, truncated to `CHARACTERS`."""
     pieces, room = [], CHARACTERS
     for text in texts:
         if room <= 0:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from knnmt.align import Aligner, Bitext
+from knnmt.corpus.clean import UNSPACED
 from knnmt.errors import StoreError
 from knnmt.model.tokenizer import Tokenizer
 from knnmt.translate import Translator
@@ -16,9 +17,15 @@ MAX_TEXT, MAX_WORD = 2000, 200  # characters: alignment time is quadratic in bot
 Link = tuple[int, int]
 """Positions of a source word and of a target word, from 0."""
 
+# each character of a script written without spaces counts as a word
+WORD = 2000, 200  # characters: alignment time is quadratic in both
+
+Link = tuple[int, int]
+"""Positions of a source word and of a target word, from 0."""
+
 # scripts written without spaces: each character counts as a word
-_DENSE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-WORD = re.compile(rf"[{_DENSE}]|[^\W{_DENSE}]+(?:['’\-.][^\W{_DENSE}]+)*|[^\w\s]")
+UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+(?:['’\-.][^\W{UNSPACED}]+)*|[^\w\s]")
 
 
 def words(text: str) -> list[tuple[int, int]]:

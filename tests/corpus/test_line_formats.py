@@ -114,7 +114,7 @@ def test_bytes_that_are_not_utf8_are_named_by_file_and_line(tmp_path: Path, name
 
 
 def test_a_file_without_line_ends_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "LONGEST_LINE", 100)
+    monkeypatch.setattr(files, "MAX_LINE", 100)
     write(tmp_path / "x.tsv", "a\tb\n" + "a" * 50 + "\t" + "b" * 49 + "\n")
     with pytest.raises(DataError, match=r"x\.tsv:2: the line is longer"):
         list(read(tmp_path / "x.tsv", DE_EN))
