@@ -17,8 +17,8 @@ def read_plain(source: Path, target: Path) -> Iterator[Found]:
         if left is None or right is None:
             short, long = (source, target) if left is None else (target, source)
             raise DataError(
-                f"{long}:{number}: {short} has only {number - 1} lines; parallel files need as many lines, "
-                f"line i of one the translation of line i of the other"
+                f"{long}:{number}: {short} has only {number - 1} lines, so they are not parallel; "
+                f"line i of one must translate line i of the other"
             )
         if isinstance(left, DataError):
             yield left

@@ -52,7 +52,7 @@ def corpora_of(paths: Iterable[Path], languages: Languages) -> tuple[list[Corpus
     found: dict[Path, Corpus] = {}
     for one, other in _both_sides(named, languages):
         found[one] = found[other] = _pair(one, other, languages)
-        notes.append(f"{one} and {other}: reading them as one parallel corpus")
+        notes.append(f"{one} and {other}: read as one parallel corpus")
     loose: dict[Path, UsageError] = {}
     for path in named:
         if path not in found:
@@ -66,7 +66,7 @@ def corpora_of(paths: Iterable[Path], languages: Languages) -> tuple[list[Corpus
         pair = _loose_pair(loose, languages)
         found |= dict.fromkeys(loose, pair)
         sides = f"{pair.files[0]} as {languages.source} and {pair.files[1]} as {languages.target}"
-        notes.append(f"{sides}: reading them as one parallel corpus")
+        notes.append(f"{sides}: read as one parallel corpus")
     once: dict[tuple[Path, ...], tuple[Path, Corpus]] = {}
     for number, path in enumerate(named):
         corpus = found[path]

@@ -1,4 +1,4 @@
-"""Reading a corpus of any format: the suffix chooses the reader, and files that cannot be opened are refused at once."""
+"""Reading a corpus of any format: the suffix chooses the reader, and unreadable files are refused at once."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator

@@ -9,7 +9,7 @@ from knnmt.errors import DataError
 class Segment:
     """A source text, its translation, and where they were read.
 
-    `origin` is `file:line`, or `file#unit` in formats without meaningful lines; "" for a segment from no file. Texts and
+    `origin` is `file:line`, or `file#unit` in formats without meaningful lines; "" if it is from no file. Texts and
     `date` are as in the file: cleaning changes them, reading does not.
     """
 
