@@ -50,7 +50,7 @@ def lock(path: Path, seconds: float = 0.0) -> Iterator[Lock | None]:
     It is the operating system's lock on an open file, released when the process ends, however it ends.
     """
     until = time.monotonic() + seconds
-    with path.open("ab") as file:  # "w" would truncate a file that another process has locked, which Windows refuses
+    with path.open("ab") as file:  # "w" would truncate a file that others have locked, which Windows refuses
         while not (held := lock_descriptor(file.fileno(), blocking=False)) and time.monotonic() < until:
             time.sleep(0.01)
         taken = Lock(path, file) if held else None
@@ -66,7 +66,9 @@ def sync(path: Path) -> None:
     """Flush a file, or the entries of a folder, to disk; on Windows folders cannot be synced."""
     folder = path.is_dir()
     try:
-        handle = os.open(path, os.O_RDWR if WINDOWS and not folder else os.O_RDONLY)  # Windows syncs writable files only
+        handle = os.open(
+            path, os.O_RDWR if WINDOWS and not folder else os.O_RDONLY
+        )  # Windows syncs writable files only
     except PermissionError:
         if folder and WINDOWS:
             return

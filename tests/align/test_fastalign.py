@@ -223,8 +223,8 @@ def test_parameters_that_cannot_be_right_are_refused(tmp_path: Path, dictionary:
         with pytest.raises(DataError, match=message):
             Aligner.load(path)
 
-    refused("its format is 'other', not 'knnmt-align 1'; train again", format="other")
-    refused("damaged settings: beam is no setting", settings='{"beam": 3}')
+    refused("format 'other', expected 'knnmt-align 1'; train again", format="other")
+    refused("corrupt settings: beam is no setting", settings='{"beam": 3}')
     for name, wrong in {
         "rows": arrays["rows"] + 1,
         "log_forward": arrays["log_forward"].astype(np.float64),
@@ -236,10 +236,10 @@ def test_parameters_that_cannot_be_right_are_refused(tmp_path: Path, dictionary:
         refused("arrays that do not fit together", **{name: wrong})
 
     save_file({"rows": arrays["rows"]}, path, metadata)
-    with pytest.raises(DataError, match="damaged"):
+    with pytest.raises(DataError, match="corrupt"):
         Aligner.load(path)
     path.write_bytes(good.read_bytes()[:-10])
-    with pytest.raises(DataError, match="damaged"):
+    with pytest.raises(DataError, match="corrupt"):
         Aligner.load(path)
     with pytest.raises(UsageError, match="no such file"):
         Aligner.load(tmp_path / "none")

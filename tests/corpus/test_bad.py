@@ -23,7 +23,7 @@ LONG = b"x" * 2500  # with the limit of `short_lines`
 @pytest.fixture
 def short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MAX_LINE", 1000)
-    monkeypatch.setattr(encoding, "DAMAGED", 2.0)  # a handful of lines is too few to judge a file by
+    monkeypatch.setattr(encoding, "CORRUPT", 2.0)  # a handful of lines is too few to judge a file by
 
 
 def write(path: Path, *rows: bytes) -> Path:

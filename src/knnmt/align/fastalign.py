@@ -23,7 +23,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from knnmt.align import kernels
-from knnmt.align.bitext import Bitext, Int32, Int64, Links, rises, blocks, offsets_of
+from knnmt.align.bitext import Bitext, Int32, Int64, Links, blocks, offsets_of, rises
 from knnmt.align.links import cover, symmetrise
 from knnmt.errors import DataError, UsageError
 from knnmt.settings import Settings, refusal

@@ -103,9 +103,7 @@ def load(
         family = FAMILIES.get(config.model_type)
         if family is None or not config.is_encoder_decoder:
             known = ", ".join(FAMILIES)
-            raise ModelError(
-                f"{name}: unsupported model type {config.model_type!r}; knnmt supports {known}"
-            )
+            raise ModelError(f"{name}: unsupported model type {config.model_type!r}; knnmt supports {known}")
         try:
             hf, report = transformers.AutoModelForSeq2SeqLM.from_pretrained(
                 path, dtype=precision, output_loading_info=True, **options
@@ -117,7 +115,7 @@ def load(
             raise ModelError(_cannot_load(name, error)) from error
     if missing := sorted(report["missing_keys"]):
         raise ModelError(
-            f"{name}: {len(missing)} weights are missing ({missing[0]}, …); download or save the model again"
+            f"{name}: incomplete checkpoint, {len(missing)} weights missing ({missing[0]}, …); download or save the model again"
         )
     source, target = direction(pair, config, hf_tokenizer)
     tokenizer = Tokenizer(hf_tokenizer, source, target)
