@@ -68,7 +68,7 @@ def sync(path: Path) -> None:
     try:
         handle = os.open(
             path, os.O_RDWR if WINDOWS and not folder else os.O_RDONLY
-        )  # Windows syncs writable files only
+        )  # Windows syncs only writable ones
     except PermissionError:
         if folder and WINDOWS:
             return

@@ -233,7 +233,7 @@ def test_parameters_that_cannot_be_right_are_refused(tmp_path: Path, dictionary:
         "log_backward": arrays["log_backward"][1:],
         "tensions": np.array([4.0]),
     }.items():
-        refused("arrays that do not fit together", **{name: wrong})
+        refused("inconsistent arrays", **{name: wrong})
 
     save_file({"rows": arrays["rows"]}, path, metadata)
     with pytest.raises(DataError, match="corrupt"):

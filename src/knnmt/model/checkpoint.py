@@ -114,9 +114,7 @@ def load(
         ) as error:  # fmt: skip
             raise ModelError(_cannot_load(name, error)) from error
     if missing := sorted(report["missing_keys"]):
-        raise ModelError(
-            f"{name}: incomplete checkpoint, {len(missing)} weights missing ({missing[0]}, …); download or save the model again"
-        )
+        raise ModelError(f"{name}: {len(missing)} weights missing ({missing[0]}, …); download or save the model again")
     source, target = direction(pair, config, hf_tokenizer)
     tokenizer = Tokenizer(hf_tokenizer, source, target)
     transformer = convert(hf, family).to(place)

@@ -12,7 +12,13 @@ from knnmt.errors import StoreError
 from knnmt.model.tokenizer import Tokenizer
 from knnmt.translate import Translator
 
-MAX_TEXT, MAX_WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+(?:['’\-.][^\W{UNSPACED}]+)*|[^\w\s]")
+MAX_TEXT, MAX_WORD = 2000, 200  # characters: alignment time is quadratic in both
+
+Link = tuple[int, int]
+"""Positions of a source word and of a target word, from 0."""
+
+# each character of a script written without spaces counts as a word
+WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+(?:['’\-.][^\W{UNSPACED}]+)*|[^\w\s]")
 
 
 def words(text: str) -> list[tuple[int, int]]:
