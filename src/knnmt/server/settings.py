@@ -1,4 +1,4 @@
-"""The settings of a server: where it listens, and how much it takes on."""
+"""The settings of a server: address, limits, access."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from knnmt.settings import Settings
 
 
 class ServerSettings(Settings):
-    """Limits are there so that one client cannot take the server from the others."""
+    """Settings of a server. The limits keep one client from starving the others."""
 
     host: str = Field(default="127.0.0.1", description="address to listen on; 0.0.0.0 for the whole network")
     port: int = Field(default=5000, ge=0, le=65535, description="port; 0 for any that is free")
