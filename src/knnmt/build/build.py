@@ -222,9 +222,7 @@ def _already_there(out: Path, plan: str, replace: bool) -> bool:
         if out.exists() and not all(path.name.startswith(PUBLISHING) for path in out.iterdir()):
             raise UsageError(f"cannot build {out}: it is a folder with other files in it")
         return False
-    begun = work_folder(out) / "plan"
-    resumed = begun.exists() and begun.read_text() == plan  # a build that was to replace it, or had just published it
-    if replace or resumed:
+    if replace or planning.is_of(work_folder(out), plan):  # a build that was to replace it, or had just published it
         return False
     try:
         same = read_manifest(out).plan == plan
