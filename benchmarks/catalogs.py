@@ -24,7 +24,7 @@ from knnmt.evaluate import bleu, chrf
 from knnmt.lab import demo
 from knnmt.model.checkpoint import Model, load
 from knnmt.overlap import overlaps
-from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.settings import RetrievalSettings, tuned_settings
 from knnmt.tune import tune_store
 
 FAR = 40.0  # chrF2 of a translation against its reference, below which that is another text
@@ -64,7 +64,7 @@ def stored(model: Model, project: str, work: Path) -> Datastore:
     if not (path / "manifest.json").exists():
         Datastore.build(files, out=path, langs=str(demo.LANGUAGES), model=model)
     store = Datastore.open(path)
-    if store.tuned is None:
+    if tuned_settings(store.path) is None:
         tuned = tune_store(model, store)
         for name in tuned.segments:
             scores = [trial.sets[name] for trial in (tuned.base, tuned.untuned, tuned.best)]
@@ -88,7 +88,7 @@ def measured(model: Model, store: Datastore, project: str, count: int, systems: 
             variants.append(
                 (f"{system}, untuned", Translator(model, store, retrieval=RetrievalSettings(system=system)))
             )
-            tuned = store.tuned
+            tuned = tuned_settings(store.path)
             if tuned is not None and tuned.system == system:
                 variants.append((f"{system}, --tune", Translator(model, store)))
         base: list[float] = []

@@ -10,10 +10,11 @@ import pytest
 from knnmt import held_out as holding
 from knnmt import tune as tuning
 from knnmt.corpus.segment import Segment
+from knnmt.datastore import Datastore
 from knnmt.evaluate import Score
 from knnmt.held_out import held_out
 from knnmt.model.checkpoint import Model, load
-from knnmt.store.store import Datastore
+from knnmt.systems.settings import tuned_settings
 from knnmt.translate import Translator
 from knnmt.tune import tune_store
 
@@ -145,7 +146,7 @@ def test_where_nothing_beats_base_mt_lessons_are_not_silenced(
 ) -> None:
     tuned = scored([50, 50, 40, 30, 39, 29])
     assert tuned.best is tuned.base
-    saved = Datastore.open(store.path).tuned
+    saved = tuned_settings(store.path)
     assert saved is not None
     assert saved.silent
     assert saved.weight  # 0 is what a user asks for who wants base MT and no lessons

@@ -9,11 +9,11 @@ from unittest.mock import patch
 import pytest
 
 from knnmt.corpus.segment import Segment
+from knnmt.datastore import Datastore
 from knnmt.errors import StoreError
 from knnmt.model.checkpoint import Model, load
 from knnmt.overlap import overlaps
 from knnmt.retrieval.session import SYSTEMS
-from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
 

@@ -10,10 +10,10 @@ import pytest
 from knnmt.build.build import build
 from knnmt.build.settings import BuildSettings
 from knnmt.corpus.segment import Segment
+from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import EMBEDDED, Model, load
 from knnmt.retrieval.gate import Purpose
 from knnmt.retrieval.session import SYSTEMS
-from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
 

@@ -12,14 +12,14 @@ from pydantic import ValidationError
 
 from knnmt import tune as tuning
 from knnmt.corpus import Languages, Segment, read
+from knnmt.datastore import Datastore
 from knnmt.errors import DataError, UsageError
 from knnmt.evaluate import Score, bleu
 from knnmt.model.checkpoint import Model, load
 from knnmt.model.represent import padded
 from knnmt.retrieval.gate import Purpose
 from knnmt.retrieval.session import SYSTEMS, Retriever
-from knnmt.store.store import Datastore
-from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.settings import RetrievalSettings, tuned_settings
 from knnmt.translate import TranslateSettings, Translator
 from knnmt.tune import Trial, tune, tune_store
 
@@ -171,7 +171,7 @@ def test_what_is_left_out_is_not_used(model: Model, store: Datastore, dev: list[
         )
     chosen = next(trial.settings for trial in trials if not trial.settings.silent)
     assert abs(mean_log_p(model, store, own, chosen) - mean_log_p(model, store, own, chosen, left_out)) > 1e-2
-    everything = range(store.part.sizes["segments"])
+    everything = range(store.sizes["segments"])
     trials = tune(model, store, dev, system, decoded=2, translate=GREEDY, left_out=everything)
     assert len({trial.bleu for trial in trials}) == 1  # base MT, whatever the settings
 
@@ -292,7 +292,7 @@ def test_settings_of_a_store_go_when_it_is_replaced(model: Model, dev: list[Segm
     RetrievalSettings(system="fast", adapt="learned", gate=gate).save(store.path / "settings.json")
     corpus = parallel_text(tmp_path / "other.tsv", 30, seed=9)
     replaced = Datastore.build(corpus, out=store.path, langs="de-en", model=model, replace=True)
-    assert replaced.tuned is None
+    assert tuned_settings(replaced.path) is None
     assert not list(store.path.glob("settings*"))
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from knnmt.build.settings import BuildSettings
     from knnmt.corpus.segment import Segment
-    from knnmt.store.store import Datastore
+    from knnmt.datastore import Datastore
     from knnmt.systems.settings import RetrievalSettings
     from knnmt.translate import TranslateSettings, Translation, Translator
 
@@ -30,7 +30,7 @@ __all__ = [
 
 _HOMES = {
     "BuildSettings": "build.settings",
-    "Datastore": "store.store",
+    "Datastore": "datastore",
     "RetrievalSettings": "systems.settings",
     "Segment": "corpus.segment",
     "TranslateSettings": "translate",

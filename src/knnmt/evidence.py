@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import Model
 from knnmt.model.represent import padded
 from knnmt.retrieval.session import Retriever
-from knnmt.store.store import Datastore
 
 
 @dataclass(frozen=True)

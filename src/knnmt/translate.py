@@ -14,6 +14,7 @@ from knnmt.align.bitext import Bitext
 from knnmt.corpus.fuzzy import FUZZY, similarity
 from knnmt.corpus.segment import Segment
 from knnmt.corpus.split import split
+from knnmt.datastore import Datastore
 from knnmt.decode.beam import Hypothesis, search
 from knnmt.decode.repetition import SPARE, longest_run
 from knnmt.errors import DataError, UsageError
@@ -22,8 +23,8 @@ from knnmt.model.checkpoint import EMBEDDED, Model, load
 from knnmt.model.represent import padded
 from knnmt.retrieval.session import SYSTEMS, Retriever, chosen_settings
 from knnmt.settings import Settings
-from knnmt.store.exact import one_line
-from knnmt.store.store import Added, Datastore
+from knnmt.store.digests import one_line
+from knnmt.store.store import Added
 from knnmt.systems.settings import SILENT, RetrievalSettings
 
 FIRST_WINDOW = 64  # texts of a stream that are translated first, so that something comes out soon

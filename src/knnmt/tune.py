@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 
 from knnmt.corpus.segment import Segment
+from knnmt.datastore import Datastore
 from knnmt.errors import UsageError
 from knnmt.evaluate import bleu, chrf, mean_chrf
 from knnmt.held_out import DevSet, Fold, held_out
@@ -26,8 +27,7 @@ from knnmt.references import Seen, lesson, see
 from knnmt.retrieval.combine import MOST
 from knnmt.retrieval.gate import Lesson, Purpose, train
 from knnmt.retrieval.session import Retriever, automatic, require_system
-from knnmt.store.format import TUNED
-from knnmt.store.store import Datastore
+from knnmt.store.manifest import TUNED
 from knnmt.systems.settings import SILENT, Adapt, RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
 
@@ -442,7 +442,7 @@ def _most_k(store: Datastore, system: str) -> int | None:
     if system == "similar":
         return None
     k_max = store.manifest.settings["k_max"] if system == "faster" else None
-    return min(max(K), k_max or max(K), store.part.sizes["entries"])
+    return min(max(K), k_max or max(K), store.sizes["entries"])
 
 
 def _spread(ranked: Sequence[RetrievalSettings], count: int) -> list[RetrievalSettings]:

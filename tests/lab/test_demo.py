@@ -11,10 +11,10 @@ import pytest
 
 from knnmt import tune as tuning
 from knnmt.corpus import Segment
+from knnmt.datastore import Datastore
 from knnmt.errors import UsageError
 from knnmt.lab import demo
 from knnmt.model.checkpoint import Model, load
-from knnmt.store.store import Datastore
 from knnmt.tune import Trial, tune
 
 from ..build.examples import ENGLISH, GERMAN

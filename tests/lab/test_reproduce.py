@@ -14,6 +14,7 @@ from knnmt import tune as tuning
 from knnmt.build import build as building
 from knnmt.build.settings import BuildSettings
 from knnmt.corpus import Languages, read
+from knnmt.datastore import Datastore
 from knnmt.errors import DataError, UsageError
 from knnmt.evaluate import bleu, evaluate
 from knnmt.lab.reproduce import Config, Results, reproduce, run
@@ -21,8 +22,7 @@ from knnmt.lab.reproduce.score import compare
 from knnmt.model.checkpoint import load
 from knnmt.overlap import overlaps
 from knnmt.retrieval.session import SYSTEMS
-from knnmt.store import format
-from knnmt.store.store import Datastore
+from knnmt.store.manifest import read_manifest
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
 
@@ -149,7 +149,7 @@ def test_everything_is_made_and_told(done: tuple[Path, Results], data: Path, wri
             assert one.tuned.settings == settings.model_dump(mode="json", by_alias=True)
             assert one.tuned.bleu >= one.tuned.base_bleu
             files = [f"{array}.npy" for array in SYSTEMS[one.system].arrays]
-            assert one.bytes == sum((store.part.folder / name).stat().st_size for name in files)
+            assert one.bytes == sum((store.parts[0].folder / name).stat().st_size for name in files)
     assert first.systems["base"].bytes == 0
     assert first.systems["faster-constant"].tuned.settings["adapt"] == "constant"  # type: ignore[union-attr]
     assert first.systems["faster"].bytes < first.systems["knn"].bytes
@@ -261,7 +261,7 @@ def test_quantized_keys_count_as_they_are_kept(data: Path, written: Path, tmp_pa
     config = changed(written, build__keys="pq", build__systems=["knn", "faster"], resamples=2,
                      domains=[Config.load(written).domains[0].model_dump(mode="json")])  # fmt: skip
     found = reproduce(config, data, tmp_path / "new", device="cpu", jobs=1).domains[0]
-    files = format.read_manifest(tmp_path / "new" / "one" / "store").parts[0].files
+    files = read_manifest(tmp_path / "new" / "one" / "store").parts[0].files
     kept = ("target_ids", "target_codes", "target_codebooks", "target_norms")
     assert found.systems["knn"].bytes == sum(files[f"{name}.npy"].size for name in kept)
 

@@ -15,14 +15,14 @@ from torch import Tensor
 
 from knnmt.build.build import build
 from knnmt.build.settings import BuildSettings
+from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import Model
 from knnmt.model.transformer import States
 from knnmt.retrieval.gate import SHAPES, Gate, Purpose
 from knnmt.retrieval.lookup import Found
 from knnmt.retrieval.session import Retriever
 from knnmt.search import pq
-from knnmt.store.format import Metric
-from knnmt.store.store import Datastore
+from knnmt.store.manifest import Metric
 from knnmt.systems.settings import RetrievalSettings
 
 from ..build.examples import parallel_text, written
@@ -168,7 +168,7 @@ def some_segments(offsets: NDArray[np.int64], share: float, seed: int) -> tuple[
 
 def decoded(store: Datastore, side: str) -> NDArray[np.float32]:
     """The keys that a quantized store stands for."""
-    codes, codebooks = (torch.from_numpy(store.part[f"{side}_{what}"]) for what in ("codes", "codebooks"))
+    codes, codebooks = (torch.from_numpy(store.parts[0][f"{side}_{what}"]) for what in ("codes", "codebooks"))
     states: NDArray[np.float32] = pq.decode(codes, codebooks).numpy()
     return states
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import Model, load
 from knnmt.retrieval.session import SYSTEMS
-from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from knnmt.align.bitext import offsets_of
 from knnmt.build import kmeans
+from knnmt.csr import offsets_of
+from knnmt.datastore import Datastore
 from knnmt.retrieval import select
 from knnmt.retrieval.session import Retriever
 from knnmt.retrieval.tensors import Tensors
-from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
 
 from ..build.examples import written
@@ -68,7 +68,7 @@ def flat(tmp_path: Path) -> Datastore:
 @pytest.fixture
 def deep(tmp_path: Path) -> Datastore:
     store = written(clustered(m=4, coarse_from=20), tmp_path / "store", vocabulary=9)
-    assert np.diff(store.part["coarse_offsets"]).tolist() == [0, pytest.approx(10, abs=3), 0, 0, 0]
+    assert np.diff(store.parts[0]["coarse_offsets"]).tolist() == [0, pytest.approx(10, abs=3), 0, 0, 0]
     return store
 
 
@@ -91,7 +91,7 @@ def nearest(keys: NDArray[Any], state: NDArray[np.float32], rows: NDArray[np.int
 
 
 def type_rows(store: Datastore, offsets: str, kind: int) -> NDArray[np.int64]:
-    return np.arange(*store.part[offsets][kind : kind + 2])
+    return np.arange(*store.parts[0][offsets][kind : kind + 2])
 
 
 TYPES = [1, 2, 1, 1, 4, 0, 1, 2, 1]
@@ -106,7 +106,7 @@ def test_a_large_type_searched_through_all_clusters_finds_what_brute_force_finds
     source, states = asked(TYPES)
     chosen = RetrievalSettings(c=c, nprobe=10**6)
     found = listed(select.near_tokens(Tensors(flat, CPU), source, chosen).entries)
-    keys, entries = flat.part["source_keys"], flat.part["link_entries"]
+    keys, entries = flat.parts[0]["source_keys"], flat.parts[0]["link_entries"]
     for kind, state, seen in zip(TYPES, states, found, strict=True):
         wanted = nearest(keys, state, type_rows(flat, "type_offsets", kind), c)
         assert seen == sorted(entries[wanted].tolist())
@@ -118,7 +118,7 @@ def test_fewer_clusters_of_a_large_type_give_the_nearest_of_those(
 ) -> None:
     monkeypatch.setattr(select, "LARGE_TYPE", 30)
     source, states = asked(TYPES)
-    part = flat.part
+    part = flat.parts[0]
     for c in (5, 1000):
         found = listed(select.near_tokens(Tensors(flat, CPU), source, RetrievalSettings(c=c, nprobe=nprobe)).entries)
         for kind, state, seen in zip(TYPES, states, found, strict=True):
@@ -137,7 +137,7 @@ def test_two_levels_of_clusters_find_the_nearest_in_the_coarse_ones_they_look_in
     monkeypatch.setattr(select, "COARSE_PROBE", probe)
     types = [1] * 60 + TYPES
     source, states = asked(types, seed=1)
-    part = deep.part
+    part = deep.parts[0]
     found = listed(select.near_clusters(Tensors(deep, CPU), source, RetrievalSettings(system="faster")).clusters)
     missed = 0
     for kind, state, seen in zip(types, states, found, strict=True):
@@ -163,7 +163,7 @@ def test_all_systems_by_clusters_choose_the_same_of_two_levels(deep: Datastore) 
 
 
 def test_a_coarse_cluster_that_was_emptied_gives_way(deep: Datastore) -> None:
-    part = deep.part
+    part = deep.parts[0]
     source, states = asked([1] * 40, seed=3)
     number = nearest(part["coarse_source"], states[0], type_rows(deep, "coarse_offsets", 1), 1)[0]
     gone = np.arange(*part["coarse_ranges"][number])

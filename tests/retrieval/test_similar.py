@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from knnmt.retrieval import narrow, select
 from knnmt.retrieval.combine import merge
 from knnmt.retrieval.session import Retriever
-from knnmt.store.format import Metric
+from knnmt.store.manifest import Metric
 from knnmt.systems.settings import RetrievalSettings
 
 from ..oracle import similar, systems

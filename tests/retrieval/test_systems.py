@@ -16,7 +16,7 @@ from knnmt.errors import StoreError, UsageError
 from knnmt.model.checkpoint import load
 from knnmt.model.transformer import States
 from knnmt.retrieval.session import Retriever
-from knnmt.store.format import Metric
+from knnmt.store.manifest import Metric
 from knnmt.systems.settings import RetrievalSettings
 
 from ..build.examples import written

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from knnmt.corpus.segment import Segment
+    from knnmt.datastore import Datastore
     from knnmt.evidence import Neighbour, TokenEvidence
-    from knnmt.store.store import Datastore
     from knnmt.systems.settings import RetrievalSettings
     from knnmt.translate import Translator
 
@@ -94,7 +94,7 @@ def translate(
     as_json: JsonOption = False,
 ) -> None:
     """Translate text, one segment a line. Empty lines stay empty, and the order is kept."""
-    from knnmt.store.store import Datastore
+    from knnmt.datastore import Datastore
     from knnmt.translate import TranslateSettings
 
     settings = checked(

@@ -17,6 +17,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from knnmt.errors import DataError, UsageError
+from knnmt.files import write_whole
 
 if TYPE_CHECKING:
     from knnmt.retrieval.combine import Neighbours
@@ -99,8 +100,6 @@ class Gate:
 
     def save(self, path: Path) -> None:
         """Write it to one safetensors file, whole or not at all."""
-        from knnmt.store.format import write_whole
-
         metadata = {"format": FORMAT, "features": " ".join(FEATURES), **self.purpose._asdict()}
         write_whole(path, save({name: value.cpu() for name, value in self.parameters.items()}, metadata))
 

@@ -227,7 +227,7 @@ class Small:
         new &= ~missing
         self.slots = (new.cumsum(dim=1) - 1).clamp_min_(0)  # which of its sentence's tokens each entry has
         self.tokens = tokens.masked_fill_(missing, 0)
-        self.distinct = _filled(self.tokens, self.slots, new, tensors.store.part.sizes["target_vocabulary"])
+        self.distinct = _filled(self.tokens, self.slots, new, tensors.store.sizes["target_vocabulary"])
         self.table: Table | None = None
         self.columns: Tensor | None = None
         self.empty = bool(missing.all(dim=1).any())

@@ -284,7 +284,7 @@ def _likeness(tensors: Tensors, sentence: Tensor, types: Tensor, batch: int) -> 
     Shares are whole numbers: their sum depends neither on the order of adding nor on the batch. Types that are nearly
     everywhere are left out, and hidden segments are like nothing.
     """
-    count, offsets = tensors.store.part.sizes["segments"], tensors["type_offsets"]
+    count, offsets = tensors.store.sizes["segments"], tensors["type_offsets"]
     vocabulary = len(offsets) - 1
     distinct = (sentence * vocabulary + types).unique()
     owner, kinds = distinct // vocabulary, distinct % vocabulary

@@ -15,8 +15,8 @@ from knnmt.retrieval.gate import Purpose, require_gate
 from knnmt.retrieval.taught import Heard, LessonLookup
 from knnmt.retrieval.tensors import Tensors
 from knnmt.search.nearest import compiles
-from knnmt.store.store import Datastore
-from knnmt.systems.settings import RetrievalSettings
+from knnmt.store.store import Store
+from knnmt.systems.settings import RetrievalSettings, tuned_settings
 
 Select = Callable[[Tensors, select.Source, RetrievalSettings], select.Selection]
 MakeLookup = Callable[[Tensors, select.Selection, RetrievalSettings], lookup.Lookup]
@@ -74,13 +74,13 @@ SYSTEMS = {
 AUTO = ("similar", "proto", "fast", "faster", "knn")  # what `auto` is: the first of these that the store was built for
 
 
-def serves(store: Datastore, name: str) -> bool:
+def serves(store: Store, name: str) -> bool:
     """Whether a store was built for a system; its keys may be quantized."""
     arrays = SYSTEMS[name].arrays
-    return all(array in store.part or f"{array.removesuffix('keys')}codes" in store.part for array in arrays)
+    return all(map(store.provides, arrays))
 
 
-def automatic(store: Datastore) -> str:
+def automatic(store: Store) -> str:
     """The system that `auto` stands for with a store."""
     for name in AUTO:
         if serves(store, name):
@@ -88,12 +88,12 @@ def automatic(store: Datastore) -> str:
     raise StoreError(f"{store.path} was built for none of {', '.join(AUTO)}: name a system that it has")
 
 
-def chosen_settings(store: Datastore, system: str | None, given: RetrievalSettings | None) -> RetrievalSettings:
+def chosen_settings(store: Store, system: str | None, given: RetrievalSettings | None) -> RetrievalSettings:
     """The settings that a store is searched with: those given, else those it was tuned to, else the defaults.
 
     What it was tuned to is for one system, and not used where another one is named; `auto` is the one it was tuned for.
     """
-    tuned = store.tuned if given is None else None
+    tuned = tuned_settings(store.path) if given is None else None
     if tuned is not None and system not in (None, "auto", tuned.system):
         tuned = None  # what is good for one system need not be for another
     chosen = given or tuned or RetrievalSettings()
@@ -116,7 +116,7 @@ class Retriever:
 
     def __init__(
         self,
-        store: Datastore,
+        store: Store,
         device: torch.device,
         settings: RetrievalSettings,
         *,
@@ -226,17 +226,18 @@ class SentenceLookup:
             self.taught.keep(rows)
 
 
-def _open(store: Datastore, name: str) -> None:
+def _open(store: Store, name: str) -> None:
     """Open all arrays that a system needs: what is missing or damaged is told now, and what is mapped stays readable
     when a compaction removes the files."""
-    needed = [one if one in store.part else f"{one.removesuffix('keys')}codes" for one in SYSTEMS[name].arrays]
-    if lacking := [one for one, found in zip(SYSTEMS[name].arrays, needed, strict=True) if found not in store.part]:
+    if lacking := [one for one in SYSTEMS[name].arrays if not store.provides(one)]:
         raise StoreError(f"{store.path} was built without {lacking[0]}, which {name} needs: build it again for {name}")
-    for one in (*needed, *(text for text in TEXTS if text in store.part)):
-        store.part[one]
+    for part in store.parts:
+        for one in (*SYSTEMS[name].arrays, *(text for text in TEXTS if text in part)):
+            for kept in part.stored_as(one):
+                part[kept]
 
 
-def _check_k(store: Datastore, settings: RetrievalSettings) -> None:
+def _check_k(store: Store, settings: RetrievalSettings) -> None:
     """Refuse a k that the store's rankings are too short for, and a k of all where that means the whole store."""
     k_max = store.manifest.settings["k_max"]
     if settings.k is None and not settings.system.startswith(("faster", "similar")):

@@ -11,9 +11,10 @@ from torch import Tensor
 from knnmt.errors import StoreError
 from knnmt.search import pq
 from knnmt.search.nearest import FAR, Buffers, compiles
-from knnmt.store.format import INDEX, Metric
 from knnmt.store.lessons import LessonPart
-from knnmt.store.store import Datastore, Part
+from knnmt.store.manifest import INDEX, Metric
+from knnmt.store.part import Part
+from knnmt.store.store import Store
 
 MEASURED = 1 << 12  # means whose lengths are computed at a time
 
@@ -109,19 +110,18 @@ class Tensors:
     was taught and is not left out, to be searched beside it.
     """
 
-    def __init__(self, store: Datastore, device: torch.device, left_out: Collection[int] = ()) -> None:
+    def __init__(self, store: Store, device: torch.device, left_out: Collection[int] = ()) -> None:
         self.store, self.device, self.left_out = store, device, frozenset(left_out)
         self.metric: Metric = store.manifest.metric
         self.buffers = Buffers(device)
-        self._seen: tuple[Part, int] | None = None
+        self._seen: tuple[tuple[Part, ...], int] | None = None
         self.refresh()
 
     def refresh(self) -> None:
         """Take up what the store has learnt and forgotten."""
-        lessons = self.store.lessons
-        if self._seen == (self.store.part, lessons.version):
+        if self._seen == (self.store.parts, self.store.version):
             return
-        if self._seen is None or self._seen[0] is not self.store.part:
+        if self._seen is None or self._seen[0] is not self.store.parts:
             if self._seen is not None and self.left_out:
                 raise StoreError(
                     f"{self.store.path} was compacted or replaced while segments of it were left out, whose numbers "
@@ -132,16 +132,15 @@ class Tensors:
             self._small: dict[str, SmallKeys] = {}
             self._index: Any = None
             # the median distance of two random keys
-            self.scale = float(self.distance(torch.tensor(self.store.manifest.scale)))
-        self._seen = self.store.part, lessons.version
+            self.scale = float(self.distance(torch.tensor(self.store.scale)))
+        self._seen = self.store.parts, self.store.version
         self._clusters: dict[str, Clusters] = {}
         self._whole_prototypes: Tensor | None = None
         self._hidden_segments: Tensor | None = None
-        stored = self.store.part.sizes["segments"]
-        gone = lessons.removed | {number for number in self.left_out if number < stored}
-        folded = {lesson.folded for lesson in lessons.taught.values() if lesson.folded is not None}
+        stored = self.store.sizes["segments"]
+        gone = self.store.removed | {number for number in self.left_out if number < stored}
         self.removed = self._entries(gone)
-        self.hidden = self._entries(gone | folded)
+        self.hidden = self._entries(gone | self.store.folded)
         taught = self.store.lesson_part
         taught = taught.without(self.left_out) if taught is not None else None
         self.taught = Taught(self, taught) if taught is not None else None
@@ -150,14 +149,14 @@ class Tensors:
         """The entries of some segments of the part. (E,) bool, or None for none."""
         if not segments:
             return None
-        chosen = np.zeros(self.store.part.sizes["segments"], bool)
+        chosen = np.zeros(self.store.sizes["segments"], bool)
         chosen[list(segments)] = True
-        return torch.from_numpy(chosen.repeat(np.diff(self.store.part["target_offsets"]))).to(self.device)
+        return torch.from_numpy(chosen.repeat(np.diff(self.store.parts[0]["target_offsets"]))).to(self.device)
 
     @property
     def arrays(self) -> "Part | Mapping[str, NDArray[Any]]":
         """The arrays as they are kept."""
-        return self.store.part
+        return self.store.parts[0]
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._moved:
@@ -237,8 +236,8 @@ class Tensors:
         if self._index is None:
             import faiss
 
-            self._index = faiss.read_index(str(self.store.part.file(INDEX)))
-            if self._index.ntotal != self.store.part.sizes["entries"]:
+            self._index = faiss.read_index(str(self.store.parts[0].file(INDEX)))
+            if self._index.ntotal != self.store.sizes["entries"]:
                 raise StoreError(f"{self.store.path} is damaged: its index is not of its entries")
         if hasattr(self._index, "nprobe"):  # that of a small store has no lists
             self._index.nprobe = nprobe

@@ -17,8 +17,8 @@ from knnmt.server.worker import Worker
 from knnmt.translate import Translator
 
 if TYPE_CHECKING:
+    from knnmt.datastore import Datastore
     from knnmt.server.jobs import Jobs
-    from knnmt.store.store import Datastore
 
 T = TypeVar("T")
 _HALF = re.compile("[\ud800-\udfff]")

@@ -7,8 +7,10 @@ from typing import Any, Literal
 from pydantic import AliasChoices, ConfigDict, Field, ValidationError
 
 from knnmt.errors import DataError, UsageError
+from knnmt.files import write_whole
 from knnmt.retrieval.gate import Gate
 from knnmt.settings import Settings, refusal
+from knnmt.store.manifest import TUNED
 
 WEIGHT = 0.9  # λ where none is given
 # one cluster's entries, in the order of their distance to its centre, deserve less trust than the nearest of all
@@ -28,6 +30,12 @@ Adapt = Literal["constant", "distance", "learned"]
 def gate_file(path: Path) -> Path:
     """Where the gate of a file of settings lies."""
     return path.with_name(f"{path.stem}.gate.safetensors")
+
+
+def tuned_settings(store: Path) -> "RetrievalSettings | None":
+    """The settings that were found best for the store of a folder, if it was tuned."""
+    path = store / TUNED
+    return RetrievalSettings.load(path) if path.exists() else None
 
 
 class RetrievalSettings(Settings):
@@ -93,8 +101,6 @@ class RetrievalSettings(Settings):
 
     def save(self, path: Path, **notes: Any) -> None:
         """Write the settings, and notes on how they were found; where λ is learned, the gate to a file beside them."""
-        from knnmt.store.format import write_whole
-
         content = {"retrieval": self.model_dump(mode="json", by_alias=True), **notes}
         gate = self.gate if self.adapt == "learned" else None
         if gate is not None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from knnmt.datastore import Datastore
 from knnmt.errors import DataError, UsageError
 from knnmt.lab.bench import room, speed
 from knnmt.lab.bench.clock import STAGES, Clock, split, steps
@@ -17,7 +18,6 @@ from knnmt.model.checkpoint import Model, load
 from knnmt.model.transformer import States
 from knnmt.retrieval.combine import Neighbours
 from knnmt.retrieval.session import SYSTEMS, Retriever, SentenceLookup
-from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
 
@@ -159,7 +159,7 @@ def test_sweeps_over_retrieval_share_one_base(model: Model, store: Datastore, te
     rows, _ = measure(model, store, texts, settings, Sweep.parse("c=2,4"))
     assert [(row.system, row.c) for row in rows] == [("base", None), ("fast", 2), ("faster", None), ("fast", 4)]
     rows, _ = measure(model, None, texts, settings, Sweep.parse(f"store={store.path}"))
-    assert [row.entries for row in rows] == [None, *[store.part.sizes["entries"]] * 2]
+    assert [row.entries for row in rows] == [None, *[store.sizes["entries"]] * 2]
 
 
 def test_sweeps_over_decoding_measure_base_each_time(model: Model, store: Datastore, texts: list[str]) -> None:

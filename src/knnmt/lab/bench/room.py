@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import torch
 
+from knnmt.datastore import Datastore
 from knnmt.lab.bench.clock import settle
 from knnmt.lab.bench.settings import BenchSettings
 from knnmt.lab.bench.speed import Progress, Variant, served, translator, usable
 from knnmt.memory import give_back, peak
 from knnmt.model.checkpoint import Model
-from knnmt.store.store import Datastore
 from knnmt.translate import TranslateSettings
 
 MOST = 4096  # texts of a batch that is tried

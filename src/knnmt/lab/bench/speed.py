@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from knnmt.datastore import Datastore
 from knnmt.errors import DataError, UsageError
 from knnmt.lab.bench.clock import settle, split, steps
 from knnmt.lab.bench.interval import Ratio, Spread, ratio, spread
@@ -15,7 +16,6 @@ from knnmt.memory import Memory, peak
 from knnmt.model.checkpoint import Model
 from knnmt.retrieval.session import SYSTEMS, Retriever, require_system
 from knnmt.retrieval.tensors import Tensors
-from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
 
@@ -149,7 +149,7 @@ def served(store: Datastore) -> list[str]:
 
 def _serves(store: Datastore, system: str) -> bool:
     names = require_system(system).arrays
-    return all(name in store.part or name.replace("_keys", "_codes") in store.part for name in names)
+    return all(map(store.provides, names))
 
 
 def _changed(settings: BenchSettings, name: str, value: object) -> BenchSettings:
@@ -280,7 +280,7 @@ def interleaved(
                 beam=settings.beam,
                 batch_size=settings.batch_size,
                 length=mean_length,
-                entries=store.part.sizes["entries"] if store is not None else None,
+                entries=store.sizes["entries"] if store is not None else None,
                 ratio=ratio(seconds[number], seconds[0]) if number else None,
                 seconds=spent,
                 per_second=len(texts) / spent.median,
