@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from knnmt.errors import DataError, UsageError
 from knnmt.build import pq
+from knnmt.errors import DataError, UsageError
+from knnmt.search.pq import decode
 
 Float32 = NDArray[np.float32]
 Codes = NDArray[np.uint8]

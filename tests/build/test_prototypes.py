@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from knnmt import csr
 from knnmt.align import AlignSettings
-from knnmt.search import pq
+from knnmt.build import pq
 from knnmt.store import arrays
 from knnmt.build.settings import BuildSettings
 from knnmt.datastore import Datastore

@@ -102,21 +102,19 @@ def remove(
 def compact(
     store: StoreArgument,
     model: ModelOption = "mini-de-en",
+    full: Annotated[bool, typer.Option("--full", help="Merge all parts into one.")] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Threads. [default: all cores]")] = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Fold what was taught into a store's arrays and erase what was removed. Others may use the store meanwhile."""
-    from knnmt.build.build import RESUME
     from knnmt.datastore import Datastore
-    from knnmt.store.manifest import work_folder
 
     opened = Datastore.open(store)
     loaded = load_model(model, opened.manifest.languages, device, dtype, None)
-    work = work_folder(store)
-    with terminal.stages() as progress, writing_to(work, RESUME):
-        report = opened.compact(loaded, workers=workers, progress=progress)
+    with terminal.stages() as progress:
+        report = opened.compact(loaded, full=full, workers=workers, progress=progress)
     if as_json:
         typer.echo(json.dumps(asdict(report), indent=2))
         return

@@ -118,9 +118,6 @@ def build(
     typer.echo(f"{out}: {terminal.size(report.size)}; {done}")
     if tuned is not None:
         _show_tuned(tuned)
-    if report.left_out:
-        whole = terminal.size(report.size + report.left_out)
-        typer.echo(f"left out what {', '.join(settings.systems)} does not need: it would have been {whole}")
 
 
 def _figures(tuned: "Tuned") -> dict[str, Any]:
