@@ -191,7 +191,7 @@ def steps_of(builder: Builder, before: Path | None, begun: Path | None) -> list[
 
 WORK, STORE = r"store\.building", r"store"
 BEFORE_SEAL = {
-    "the aligner is written and not in its place": rf"os\.rename {WORK}/part/\.aligner.*",
+    "the aligner is written and not in its place": rf"os\.rename {WORK}/scratch/\.aligner.*",
     "the states are there and their stage not noted": rf"os\.rename {WORK}/\.represent\.done\.part",
 }
 COMMIT = {
