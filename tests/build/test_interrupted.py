@@ -1,15 +1,12 @@
 """A build that is killed, wherever it is, is finished by the same command: to the byte what it would have been.
 
-A process that has the model loaded forks one for each build, as loading takes longer than building. A build is killed
-after some time, or by itself at a step: before the n-th time that it makes, renames, writes or removes a file.
+A process that has the model loaded forks one for each build, as loading takes longer than building: see `killed`.
 """
 
-import json
 import random
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -17,79 +14,16 @@ from typing import Any
 
 import pytest
 
+from knnmt.store.manifest import MANIFEST, work_folder
 from knnmt.datastore import Datastore
 from knnmt.errors import StoreError
-from knnmt.store.manifest import MANIFEST, work_folder
 
 from .examples import parallel_text
+from .killed import ask, started
 
-SCRIPT = """
-import json, os, signal, sys, time, traceback
-from pathlib import Path
-import torch
-torch.set_num_threads(1)  # a fork has no other threads
-from knnmt.align import Bitext, train
-from knnmt.build import stages
-from knnmt.build.build import build
-from knnmt.build.settings import BuildSettings
-from knnmt.model.checkpoint import load
-
-stages.SHARD, stages.SYNC_SECONDS = 1, 0.0  # many shards, each written down when it is done
-model = load(sys.argv[1], langs="de-en", device="cpu")
-model.fingerprint, model.tokenizer.fingerprint, model.tokenizer.encode_source(["Hund"])
-some = Bitext.from_pairs([([1, 2], [1, 2])])
-train(some).align(some)  # compiled kernels are loaded once
-
-def watch_steps(folder, kill_at, steps):
-    def hook(event, arguments):
-        path = arguments[0] if arguments else None
-        if event == "open":
-            writes = isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
-        else:
-            writes = event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir")
-        if writes and isinstance(path, (str, os.PathLike)) and not path_is_outside(str(path), folder):
-            steps.append(f"{event} {os.path.relpath(path, folder)}")
-            if kill_at is not None and len(steps) > kill_at:
-                os.kill(os.getpid(), signal.SIGKILL)
-    sys.addaudithook(hook)
-
-def path_is_outside(path, folder):
-    return os.path.isabs(path) and not path.startswith(folder)
-
-def work(asked):
-    steps, began = [], time.monotonic()
-    if "kill_at" in asked:
-        watch_steps(asked["folder"], asked["kill_at"], steps)
-    def progress(stage, done, total):
-        time.sleep(asked["sleep"])
-    build([Path(asked["corpus"])], model, Path(asked["out"]), "de-en", BuildSettings.model_validate(asked["settings"]),
-          replace=asked["replace"], workers=2, progress=progress)
-    return {"seconds": time.monotonic() - began, "steps": steps}
-
-print("ready", flush=True)
-for line in sys.stdin:
-    asked = json.loads(line)
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            os.write(write, json.dumps(work(asked)).encode())
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-    os.close(write)
-    if asked["kill_after"] is not None:
-        time.sleep(asked["kill_after"])
-        os.kill(child, signal.SIGKILL)
-    with os.fdopen(read, "rb") as answer:
-        told = answer.read()
-    _, status = os.waitpid(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    print(json.dumps({"code": code} | (json.loads(told) if told else {})), flush=True)
-"""
 QUICK: dict[str, Any] = {
     "cluster_size": 4, "batch_tokens": 64, "k_max": 7, "clean": {"check_language": False}, "systems": ["faster-exact"],
+    "part_tokens": 250,
 }  # fmt: skip
 WHOLE = QUICK | {"systems": [], "keys": "pq"}  # with all stages
 STAGES = ["read", "align", "represent", "cluster", "prototypes", "similar", "keys", "index", "seal"]
@@ -106,14 +40,10 @@ class Builder:
         self.out = folder / "work" / "store"
         self.corpus = parallel_text(folder / "work" / "corpus.tsv", 60)
 
-    def build(self, *, kill_after: float | None = None, replace: bool = False, **asked: Any) -> dict[str, Any]:
-        asked = {"settings": self.settings, "sleep": 0.0} | asked | {"kill_after": kill_after, "replace": replace}
-        asked |= {"corpus": str(self.corpus), "out": str(self.out), "folder": str(self.out.parent)}
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        print(json.dumps(asked), file=self.process.stdin, flush=True)
-        told: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return told
+    def build(self, **asked: Any) -> dict[str, Any]:
+        """Build, and be killed if that is asked for."""
+        given = {"folder": str(self.out.parent), "corpus": str(self.corpus), "out": str(self.out)}
+        return ask(self.process, **given | {"settings": self.settings, "replace": False} | asked)
 
     @cached_property
     def expected(self) -> dict[str, bytes]:
@@ -165,11 +95,8 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def process(model_folder: Callable[[str], Path]) -> Iterator["subprocess.Popen[str]"]:
-    command = [sys.executable, "-c", SCRIPT, str(model_folder("marian"))]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as started:
-        assert started.stdout is not None
-        assert started.stdout.readline() == "ready\n"
-        yield started
+    with started(model_folder("marian")) as process:
+        yield process
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +191,7 @@ def steps_of(builder: Builder, before: Path | None, begun: Path | None) -> list[
 
 WORK, STORE = r"store\.building", r"store"
 BEFORE_SEAL = {
-    "the aligner is written and not in its place": rf"os\.rename {WORK}/part/\.aligner.*",
+    "the aligner is written and not in its place": rf"os\.rename {WORK}/scratch/\.aligner.*",
     "the states are there and their stage not noted": rf"os\.rename {WORK}/\.represent\.done\.part",
 }
 COMMIT = {

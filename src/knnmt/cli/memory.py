@@ -104,21 +104,19 @@ def remove(
 def compact(
     store: StoreArgument,
     model: ModelOption = "mini-de-en",
+    full: Annotated[bool, typer.Option("--full", help="Merge all parts into one.")] = False,
     workers: WorkersOption = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    """Merge taught segments into a store, and erase removed ones. The store can be used meanwhile."""
-    from knnmt.build.build import RESUME
+    """Seal taught segments into a part, and erase removed ones. The store can be used meanwhile."""
     from knnmt.datastore import Datastore
-    from knnmt.store.manifest import work_folder
 
     opened = Datastore.open(store)
     loaded = load_model(model, opened.manifest.languages, device, dtype, None)
-    work = work_folder(store)
-    with terminal.stages() as progress, writing_to(work, RESUME):
-        report = opened.compact(loaded, workers=workers, progress=progress)
+    with terminal.stages() as progress:
+        report = opened.compact(loaded, full=full, workers=workers, progress=progress)
     if as_json:
         typer.echo(json.dumps(asdict(report), indent=2))
         return

@@ -92,9 +92,6 @@ def build(
     typer.echo(f"{out}: {terminal.size(report.size)}; {done}")
     if tuned is not None:
         _show_tuned(tuned)
-    if report.left_out:
-        whole = terminal.size(report.size + report.left_out)
-        typer.echo(f"contains only what {', '.join(settings.systems)} needs; all systems would take {whole}")
 
 
 def _figures(tuned: "StoreTuning") -> dict[str, Any]:
