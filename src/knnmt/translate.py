@@ -22,11 +22,9 @@ from knnmt.model.checkpoint import EMBEDDED, Model, load
 from knnmt.model.represent import padded
 from knnmt.retrieval.session import Retriever
 from knnmt.retrieval.tuned import Tuned, chosen_for
-from knnmt.settings import Settings
 from knnmt.store.digests import one_line
 from knnmt.store.store import Added, Store
 from knnmt.systems import SYSTEMS
-from knnmt.store.exact import one_line
 from knnmt.systems.settings import SILENT, RetrievalSettings
 from knnmt.trace import NO_TRACE, Trace
 

@@ -9,14 +9,15 @@ import pytest
 import torch
 
 from knnmt import Translator
-from knnmt.corpus.segment import Segment
 from knnmt.build.build import build
 from knnmt.build.compact import compact
 from knnmt.build.settings import BuildSettings
+from knnmt.corpus.segment import Segment
 from knnmt.datastore import Datastore
 from knnmt.errors import StoreError
 from knnmt.model.checkpoint import Model, load
-from knnmt.retrieval.tensors import Tensors
+from knnmt.retrieval.live import LiveStore
+from knnmt.systems.proto import whole_prototypes
 
 from .examples import parallel_text
 from .test_prototypes import groups_of
@@ -85,7 +86,7 @@ def prototypes_without_lessons(store: Datastore) -> None:
     assert sorted(part["proto_members"].tolist()) == sorted(expected)
     assert lost
     assert part["proto_counts"].sum() == len(expected)
-    whole = Tensors(store, torch.device("cpu")).whole_prototypes
+    whole = whole_prototypes(LiveStore(store, torch.device("cpu")).view)
     assert whole is not None
     assert bool(whole.all())
 
@@ -108,7 +109,7 @@ def test_a_store_of_nothing_but_lessons_finds_no_prototypes(store: Datastore, mo
     store.remove([segment.id or "" for segment in store.segments()][:30])
     store.compact(model)
     assert len(store) == 2
-    whole = Tensors(store, torch.device("cpu")).whole_prototypes
+    whole = whole_prototypes(LiveStore(store, torch.device("cpu")).view)
     assert whole is not None
     assert not bool(whole.any())
     wanted = model.tokenizer.decode(model.tokenizer.encode_target([LESSONS[0].target])[0])

@@ -14,7 +14,6 @@ from safetensors.torch import load_file, save_file
 
 from knnmt.datastore import Datastore
 from knnmt.errors import DataError, UsageError
-from knnmt.model.transformer import States
 from knnmt.retrieval.gate import FEATURES, FORMAT, SHAPES, Gate, Lesson, Purpose, features, train
 from knnmt.retrieval.mix import MOST, learned
 from knnmt.retrieval.session import Retriever

@@ -22,9 +22,8 @@ from pydantic import Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from knnmt.align.bitext import Bitext, Links
 from knnmt.align import kernels
-
+from knnmt.align.bitext import Bitext, Links
 from knnmt.align.links import cover, symmetrise
 from knnmt.csr import Int32, Int64, blocks, offsets_of, rises
 from knnmt.errors import DataError, UsageError

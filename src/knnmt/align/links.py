@@ -2,10 +2,9 @@
 
 import numpy as np
 
+from knnmt.align import kernels
 from knnmt.align.bitext import Bitext, Links
 from knnmt.csr import Int32, Int64, blocks, offsets_of
-from knnmt.align import kernels
-from knnmt.align.bitext import Bitext, Int32, Int64, Links, blocks, offsets_of
 from knnmt.errors import DataError
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from knnmt import __version__, files, host
 from knnmt.align import read_pharaoh
+from knnmt.allocator import hold_little
 from knnmt.build import plan as planning
 from knnmt.build.align import ALIGNER, align_tokens, count_corpus
 from knnmt.build.context import Context, Progress
@@ -28,14 +29,21 @@ from knnmt.build.stages import needed
 from knnmt.corpus import Languages, read_all
 from knnmt.csr import Int64
 from knnmt.errors import KnnmtError, StoreError, UsageError, writing_to
-from knnmt.memory import hold_little
 from knnmt.model.represent import StateModel
-from knnmt.retrieval.session import require_system
+from knnmt.retrieval.tuned import gate_file
 from knnmt.store.manifest import (
-    MANIFEST, TUNED, FrequentType, Manifest, aligner_name, journal_name, publish, read_manifest, seal_file,
+    MANIFEST,
+    TUNED,
+    FrequentType,
+    Manifest,
+    aligner_name,
+    journal_name,
+    publish,
+    read_manifest,
+    seal_file,
     work_folder,
 )  # fmt: skip
-from knnmt.systems.settings import gate_file
+from knnmt.systems import require_system
 
 SCALE_SAMPLE = 4000  # pairs of keys whose median distance is the scale of temperatures
 FREQUENT = 20  # types that the manifest names

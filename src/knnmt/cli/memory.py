@@ -127,8 +127,8 @@ def compact(
 @app.command()
 def repair(store: StoreArgument, as_json: JsonOption = False) -> None:
     """Repair a store's corrupt journal. Intact records are kept; what is cut out is saved beside it."""
-    from knnmt.store.records import texts_of
     from knnmt.datastore import Datastore
+    from knnmt.store.records import texts_of
 
     repaired = Datastore.repair(store)
     lost = [texts_of(cut.content) if cut.content is not None else None for cut in repaired.cuts]

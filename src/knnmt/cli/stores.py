@@ -125,6 +125,7 @@ def _show_tuned(tuned: "StoreTuning") -> None:
 @app.command()
 def inspect(store: StoreArgument, as_json: JsonOption = False) -> None:
     """Describe a store. Counts, sizes, settings, frequent types."""
+    from knnmt.datastore import Datastore
     from knnmt.store.describe import describe
 
     found = describe(Datastore.open(store))

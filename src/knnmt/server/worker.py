@@ -23,9 +23,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from knnmt.allocator import hold_little, trim
-from knnmt.errors import DataError, KnnmtError
 from knnmt.errors import KnnmtError
-from knnmt.memory import hold_little, trim
 from knnmt.server.metrics import Metrics
 from knnmt.server.settings import ServerSettings
 from knnmt.server.work_items import (

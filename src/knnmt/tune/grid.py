@@ -67,7 +67,7 @@ def largest_k(system: System, store: Datastore) -> int | None:
     if not system.takes_k:
         return None
     allowed = system.most_k(store)
-    return min(max(K), store.part.sizes["entries"], *([] if allowed is None else [allowed]))
+    return min(max(K), store.sizes["entries"], *([] if allowed is None else [allowed]))
 
 
 def neighbours_and_temperatures(most_k: int | None, scale: float) -> Iterator[tuple[int | None, float]]:

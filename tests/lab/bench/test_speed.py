@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from knnmt.datastore import Datastore
 from knnmt.errors import DataError, UsageError
@@ -15,7 +16,6 @@ from knnmt.lab.bench.runner import Run, Runner, Variant, retriever_of, served
 from knnmt.lab.bench.settings import BenchSettings, Sweep
 from knnmt.lab.bench.speed import interleaved, measure, of_length
 from knnmt.model.checkpoint import Model
-from knnmt.model.transformer import States
 from knnmt.retrieval.session import Retriever, SentenceLookup
 from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings

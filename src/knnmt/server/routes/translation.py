@@ -8,12 +8,9 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from knnmt.evidence import Neighbour, TokenEvidence
-from knnmt.server.state import Server, Serving, admitted, while_connected
-from knnmt.server.worker import How
-from knnmt.systems import SYSTEMS, serves
-from knnmt.systems import SYSTEMS, serves
 from knnmt.server.dependencies import Server, Serving, admitted, while_connected
 from knnmt.server.work_items import DecodingOptions
+from knnmt.systems import SYSTEMS, serves
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import Translation
 
