@@ -204,9 +204,10 @@ class Oracle:
         (part,) = case.store.parts
         self.arrays = {path.stem: part[path.stem] for path in part.folder.glob("*.npy")}
         scale = case.store.manifest.scale
+        full = SYSTEMS[chosen.system].complete(chosen, scale)
         self.settings = systems.Settings(
-            k=chosen.k, c=chosen.seen, temperature=chosen.temperature_of(scale), lam=chosen.most_weight,
-            lam_max=chosen.most_weight, tau=chosen.reach_of(scale) if chosen.adapt == "distance" else None,
+            k=full.k, c=full.c or 0, temperature=full.temperature or 0.0, lam=full.weight or 0.0,
+            lam_max=full.weight or 0.0, tau=full.reach if full.adapt == "distance" else None,
         )  # fmt: skip
 
     @torch.no_grad()
@@ -530,9 +531,10 @@ def test_settings_that_the_store_was_tuned_to_are_used_unless_others_are_given(
     wrapped = wrap(AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder), "de-en")
     corpus = parallel_text(tmp_path / "corpus.tsv", 12)
     store = Datastore.build(corpus, out=tmp_path / "store", langs="de-en", model=wrapped)
-    assert Retrieval(wrapped, store).retriever.settings == RetrievalSettings(system="similar")
+    assert Retrieval(wrapped, store).retriever.settings.weight == SYSTEMS["similar"].defaults.weight
+    scale = store.manifest.scale
     tuned = RetrievalSettings(system="fast", k=3, temperature=2.5, weight=0.25, adapt="constant")
     Tuned(tuned).save(store.path / "settings.json")
-    assert Retrieval(wrapped, store).retriever.settings == tuned
+    assert Retrieval(wrapped, store).retriever.settings == SYSTEMS["fast"].complete(tuned, scale)
     given = RetrievalSettings(system="knn", k=5)
-    assert Retrieval(wrapped, store, given).retriever.settings == given
+    assert Retrieval(wrapped, store, given).retriever.settings == SYSTEMS["knn"].complete(given, scale)

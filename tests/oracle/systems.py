@@ -70,7 +70,8 @@ def fast(store: Store, source_ids: Sequence[int], source_states: States, state: 
     seen: set[int] = set()
     for kind, source_state in zip(source_ids, source_states, strict=True):
         query = queried(source_state, settings)
-        tokens = [(squared(query, store["source_keys"][row]), row) for row in span(store["type_offsets"], kind)]
+        rows = [row for row in span(store["type_offsets"], kind) if entries_of_token(store, row)]  # linked at all
+        tokens = [(squared(query, store["source_keys"][row]), row) for row in rows]
         for _, row in sorted(tokens)[: settings.c]:
             seen |= entries_of_token(store, row)
     return exact(store, seen, state, settings, bounded(settings))
@@ -149,9 +150,16 @@ def entries_of_token(store: Store, row: int) -> set[int]:
     return {int(store["link_entries"][link]) for link in span(store["link_offsets"], row)}
 
 
+def member(store: Store, place: int) -> int:
+    """Return the source token at a place among the clusters' members."""
+    return int(store["cluster_members"][place]) if "cluster_members" in store else place
+
+
 def entries_of_cluster(store: Store, cluster: int) -> set[int]:
     """Return what the source tokens of one cluster link to, each entry once."""
-    return {entry for row in span(store["cluster_starts"], cluster) for entry in entries_of_token(store, row)}
+    return {
+        entry for row in span(store["cluster_starts"], cluster) for entry in entries_of_token(store, member(store, row))
+    }
 
 
 def span(offsets: NDArray[np.int64], index: int) -> range:

@@ -72,7 +72,9 @@ def fast(
     """The k nearest of the entries that are linked to the c nearest tokens of each source token's type."""
     seen: set[tuple[int, int]] = set()
     for kind, own in zip(ids, states, strict=True):
-        ranked = sorted((squared(own, part[n].source_states[i]), n, i) for n, i in _tokens(part, kind))
+        ranked = sorted(
+            (squared(own, part[n].source_states[i]), n, i) for n, i in _tokens(part, kind) if part[n].name not in hidden
+        )
         for _, n, i in ranked[:c]:
             seen |= {(n, j) for other, j in part[n].links if other == i}
     return _nearest(part, seen, hidden, state, k)

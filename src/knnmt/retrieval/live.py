@@ -21,6 +21,7 @@ class LiveStore:
         self.store, self.left_out = store, frozenset(left_out)
         self.view = self._view(device)
         self._seen: tuple[object, int] | None = None
+        self._hidden: set[int] = set()
         self.taught: LessonView | None = None
         self.refresh()
 
@@ -39,11 +40,12 @@ class LiveStore:
                     f"{store.path} was compacted or replaced while segments of it were left out, whose numbers have "
                     "changed: start again"
                 )
-            self.view = self._view(self.view.device)
+            self.view, self._hidden = self._view(self.view.device), set()
         self._seen = store.parts, store.version
         stored = self.view.count("segments")
         hidden = store.removed | store.folded | {number for number in self.left_out if number < stored}
-        self.view = self.view.hiding(entries_of(self.view, hidden))
+        if hidden != self._hidden:
+            self._hidden, self.view = hidden, self.view.hiding(entries_of(self.view, hidden))
         taught = store.lesson_part
         taught = taught.without(self.left_out) if taught is not None else None
         self.taught = LessonView.of(taught, self.view) if taught is not None else None

@@ -8,6 +8,7 @@ nearest to the source token are compared.
 import torch
 from torch import Tensor
 
+from knnmt.search.rows import Keys, Rows
 from knnmt.systems.chosen import Nearest, as_rows, linked
 from knnmt.systems.faster import CLUSTERS, MEMBERS, members_of
 from knnmt.systems.settings import RetrievalSettings
@@ -29,24 +30,37 @@ def near_entries(view: View, source: Source, c: int, nprobe: int = 32) -> Tensor
 def near_tokens(view: View, types: Tensor, states: Tensor, c: int, nprobe: int) -> Tensor:
     """The c nearest stored tokens of the same type, -1 where there are fewer. (Q,), (Q, d) to (Q, c)."""
     starts, stops = view.ranges("type_offsets", types)
-    keys = view.keys("source")
+    keys = view.derived("visible source keys", lambda: _visible(view))
     if "cluster_offsets" not in view:  # lessons have no clusters
         return view.search.choose(keys, (starts, stops), states, c)
     large = (stops - starts).sum(dim=1) >= LARGE_TYPE
     tokens = torch.full((len(types), c), -1, device=types.device)
     tokens[~large] = view.search.choose(keys, (starts[~large], stops[~large]), states[~large], c)
     if bool(large.any()):
-        tokens[large] = _near_tokens_of_large_types(view, types[large], states[large], c, nprobe)
+        tokens[large] = _near_tokens_of_large_types(view, keys, types[large], states[large], c, nprobe)
     return tokens
 
 
-def _near_tokens_of_large_types(view: View, types: Tensor, states: Tensor, c: int, nprobe: int) -> Tensor:
+def _visible(view: View) -> Keys[Rows]:
+    """The source states; a token whose entries are all hidden is not found."""
+    keys = view.keys("source")
+    if view.hidden is None:
+        return keys
+    begin, size = view.runs("link_offsets", torch.arange(len(keys), device=view.device))
+    shown = (~view.hidden[view["link_entries"].whole()]).cumsum(0)
+    shown = torch.nn.functional.pad(shown, (1, 0))
+    return keys.without(shown[begin + size] == shown[begin])
+
+
+def _near_tokens_of_large_types(
+    view: View, keys: Keys[Rows], types: Tensor, states: Tensor, c: int, nprobe: int
+) -> Tensor:
     """The c nearest tokens among those of the type's `nprobe` nearest clusters. (Q,), (Q, d) to (Q, c)."""
     ranges = view.ranges("cluster_offsets", types)
     most = int((ranges[1] - ranges[0]).sum(dim=1).max())
     clusters = view.search.choose(view.means("cluster_source"), ranges, states, min(nprobe, most))
     query, place = (clusters >= 0).nonzero(as_tuple=True)
-    return members_of(view).nearest(clusters[query, place], query, states, c)
+    return members_of(view).nearest(keys, clusters[query, place], query, states, c)
 
 
 def select(view: View, source: Source, settings: RetrievalSettings) -> Lookup:

@@ -107,7 +107,7 @@ class Members:
         places = runs(begin, size)
         return owner, self.view["cluster_members"][places] if self.listed else places
 
-    def nearest(self, clusters: Tensor, query: Tensor, states: Tensor, count: int) -> Tensor:
+    def nearest(self, keys: Keys[Rows], clusters: Tensor, query: Tensor, states: Tensor, count: int) -> Tensor:
         """The `count` tokens nearest to each state (Q, d) in its clusters (n,), those of query (n,), which rises.
 
         -1 where there are fewer. (Q, count).
@@ -115,7 +115,6 @@ class Members:
         begin, size = self.view.runs("cluster_starts", clusters)
         ranges = within_blocks(begin, begin + size, self.view.starts("tokens"))
         members = self.view.blocks("cluster_members") if self.listed else None
-        keys = self.view.keys("source")
         squared, tokens = self.view.search.nearest(keys, ranges, states[query], count, members)
         counts = query.bincount(minlength=len(states))
         slot = runs(torch.zeros_like(counts), counts)

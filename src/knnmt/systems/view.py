@@ -54,8 +54,9 @@ class Column:
 
     def whole(self) -> Tensor:
         """All of it."""
-        every = zip(self.blocks, self.offsets or [0] * len(self.blocks), strict=True)
-        return torch.cat([block + offset if offset else block for block, offset in every])
+        if self.offsets is None:
+            return torch.cat(list(self.blocks))
+        return torch.cat([block.long() + offset for block, offset in zip(self.blocks, self.offsets, strict=True)])
 
 
 class View:
@@ -105,7 +106,7 @@ class View:
             counts = spec is not None and _counted(spec.below or spec.offsets_into) is not None
             return Column(blocks, (0, 0), (0,) if counts else None)
         into = _counted(spec.below or spec.offsets_into)
-        return Column(blocks, self.starts(_counted(spec.shape[0]) or ""), self.starts(into) if into else None)
+        return Column(blocks, self.starts(_counted(spec.shape[0]) or ""), self.starts(into)[:-1] if into else None)
 
     def _tensor(self, part: int, name: str) -> Tensor:
         if (part, name) not in self._tensors:
