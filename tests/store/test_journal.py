@@ -81,7 +81,7 @@ def test_a_flipped_bit_is_refused_or_costs_the_last_record_alone(
 
 def test_what_is_no_journal_is_refused(path: Path) -> None:
     path.write_bytes(b"something else altogether")
-    with pytest.raises(StoreError, match="does not begin as a journal"):
+    with pytest.raises(StoreError, match="invalid file header"):
         list(Journal(path).read())
 
 
@@ -168,7 +168,9 @@ def test_a_tail_that_is_no_record_is_cut_and_saved(path: Path) -> None:
     sound = path.read_bytes()
     tail = bytes(range(7, 256)) * 3
     path.write_bytes(sound + tail)
-    with pytest.raises(StoreError, match=rf"at byte {len(sound)} there is no record; run `knnmt repair {path.parent}`"):
+    with pytest.raises(
+        StoreError, match=rf"invalid record header at byte {len(sound)}; run `knnmt repair {path.parent}`"
+    ):
         list(Journal(path).read())
     repaired = repair(path)
     assert repaired == Repaired(len(RECORDS), (Cut(len(sound), len(tail)),), path.with_name("journal.damaged"))

@@ -1,8 +1,8 @@
 """An append-only file of records: each is on disk as a whole when `append` returns, or not there at all.
 
 A record is its length, the length's digest, the content's digest, and the content. What a crash or a full disk leaves
-at the end of the file, half a record, was never acknowledged: readers pass over it and the next writer cuts it off.
-Anything else that does not fit its digest is damage, and is refused; `repair` takes it out and keeps all other records.
+at the end of the file, half a record, was never acknowledged: readers skip it and the next writer truncates it.
+Anything else whose digest does not fit is corrupt and refused; `repair` cuts it out and keeps all other records.
 """
 
 import contextlib
@@ -54,7 +54,7 @@ class Journal:
                 begun = file.read(len(MAGIC))
                 if begun != MAGIC:
                     if size > len(MAGIC) or not MAGIC.startswith(begun.rstrip(b"\0")):
-                        raise self._damage("it does not begin as a journal does")
+                        raise self._corrupt("invalid file header")
                     return
                 self.end = len(MAGIC)
             file.seek(self.end)
@@ -65,7 +65,7 @@ class Journal:
                 if _digest(read, 16) != expected:
                     if after == size:  # the last one: its pages never reached the disk
                         return
-                    raise self._damage(f"the record at byte {self.end} is not what was written")
+                    raise self._corrupt(f"checksum mismatch in the record at byte {self.end}")
                 self.end = after
                 yield read
 
@@ -77,12 +77,12 @@ class Journal:
         if _digest(struct.pack("<Q", length), 8) != of_length:
             if not any(head):  # the file was made longer, and then the machine stopped
                 return None
-            raise self._damage(f"at byte {self.end} there is no record")
+            raise self._corrupt(f"invalid record header at byte {self.end}")
         return (length, of_content) if self.end + _HEAD.size + length <= size else None
 
-    def _damage(self, what: str) -> StoreError:
+    def _corrupt(self, what: str) -> StoreError:
         return StoreError(
-            f"{self.path} is damaged: {what}; run `knnmt repair {self.path.parent}` to keep the records that are sound"
+            f"{self.path} is corrupt: {what}; run `knnmt repair {self.path.parent}` to keep the intact records"
         )
 
     def append(self, content: bytes) -> None:
@@ -117,7 +117,7 @@ class Journal:
 
 @dataclass(frozen=True)
 class Cut:
-    """Bytes of a journal that are no record; `content` is that of a damaged record, if they are one."""
+    """Bytes of a journal that are no record; `content` is that of a corrupt record, if they are one."""
 
     start: int
     size: int
@@ -126,7 +126,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Repaired:
-    """What a repair kept, what it cut, and the file that has what was cut; none where nothing is damaged."""
+    """What a repair kept, what it cut, and the file that has what was cut; none where nothing is corrupt."""
 
     records: int
     cuts: tuple[Cut, ...] = ()
@@ -134,9 +134,9 @@ class Repaired:
 
 
 def repair(path: Path) -> Repaired:
-    """Take out of a journal what is damaged; every sound record stays, also behind the damage.
+    """Cut corrupt records out of a journal; every intact record stays, also those behind.
 
-    The caller is the only writer. What is cut is saved beside the journal first. Half a record at the end is no damage.
+    The caller is the only writer. What is cut is saved beside the journal first. Half a record at the end is no fault.
     """
     if not path.exists() or not path.stat().st_size:
         return Repaired(0)
@@ -151,7 +151,7 @@ def repair(path: Path) -> Repaired:
 
 
 def _parted(whole: mmap.mmap) -> tuple[list[tuple[int, int]], list[Cut]]:
-    """Where the sound records begin and end, and what is damaged between and behind them."""
+    """Where the intact records begin and end, and what is corrupt between and behind them."""
     sound: list[tuple[int, int]] = []
     cuts: list[Cut] = []
     at, size = len(MAGIC), len(whole)
