@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from knnmt.build import pq
+from knnmt.datastore import Datastore
 from knnmt.search.pq import decode
 from knnmt.store import arrays, digests
 from knnmt.store.manifest import Manifest, Metric, journal_name, publish, seal
 from knnmt.store.schema import sizes_of
-from knnmt.datastore import Datastore
 
 from ..oracle.datastore import Store
 

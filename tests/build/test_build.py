@@ -19,19 +19,19 @@ import torch
 from numpy.typing import NDArray
 
 from knnmt.align import AlignSettings, Bitext, Links
-from knnmt.corpus import CleanSettings, Languages, Segment, clean, read
 from knnmt.build import cut
-from knnmt.store.manifest import INDEX, MANIFEST
-from knnmt.store.schema import ARRAYS
 from knnmt.build.build import build
-from knnmt.build.stages import ALWAYS
 from knnmt.build.settings import BuildSettings
+from knnmt.build.stages import ALWAYS
+from knnmt.corpus import CleanSettings, Languages, Segment, clean, read
 from knnmt.datastore import Datastore
 from knnmt.errors import DataError, KnnmtError, StoreError, UsageError
 from knnmt.model.checkpoint import Model, load
 from knnmt.model.represent import represent
 from knnmt.model.transformer import KeyKind
 from knnmt.retrieval.session import SYSTEMS
+from knnmt.store.manifest import INDEX, MANIFEST
+from knnmt.store.schema import ARRAYS
 
 from ..oracle import datastore as oracle
 from .examples import parallel_text
@@ -219,7 +219,9 @@ def test_a_store_holds_what_slow_numpy_makes_of_the_models_states(
     pairs = ids_of(model, cleaned(corpus))
     links = store.aligner().align(bitext_of(model, pairs))
     assert_the_oracles(store, model, pairs, states_alone(model, corpus, chosen.key), links, chosen.k_max)
-    assert len(store.parts[0]["cluster_source"]) > 2 * len(np.unique(store.parts[0]["cluster_offsets"]))  # many in a type
+    assert len(store.parts[0]["cluster_source"]) > 2 * len(
+        np.unique(store.parts[0]["cluster_offsets"])
+    )  # many in a type
     if chosen.metric == "cosine":
         lengths = np.linalg.norm(store.parts[0]["target_keys"].astype(float), axis=1)
         np.testing.assert_allclose(lengths, 1, atol=1e-3)
@@ -361,7 +363,10 @@ def test_links_of_another_aligner_are_taken_as_they_are(model: Model, with_long_
     assert np.array_equal(states[first][0], states[second][0])
     segments = oracle_segments(model, pairs, states, links)
     expected = sorted(
-        (segment.source_ids[i], sorted({int(store.parts[0]["target_offsets"][n]) + j for o, j in segment.links if o == i}))
+        (
+            segment.source_ids[i],
+            sorted({int(store.parts[0]["target_offsets"][n]) + j for o, j in segment.links if o == i}),
+        )
         for n, segment in enumerate(segments)
         for i in {i for i, _ in segment.links}
     )
@@ -509,7 +514,9 @@ def test_another_store_is_replaced_only_where_that_is_said(
     assert new.manifest.settings["k_max"] == 3
     assert list(new.verify())
     assert len(list(there.glob("part-*"))) == 1
-    assert all(np.array_equal(old.parts[0][name], array) for name, array in before.items())  # whoever had it open has it
+    assert all(
+        np.array_equal(old.parts[0][name], array) for name, array in before.items()
+    )  # whoever had it open has it
     assert leftovers(there.parent) == {"store"}
 
 

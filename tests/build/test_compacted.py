@@ -253,9 +253,7 @@ def test_lessons_become_a_small_part_and_no_other_is_touched(
         assert one.find("two") == LESSONS[1]
 
 
-def test_a_removal_rewrites_only_its_part(
-    several: Datastore, model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_removal_rewrites_only_its_part(several: Datastore, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     before, segments = folders(several), list(several.segments())
     part, last = several.parts[1], several.parts[-1]
     gone = segments[part.first_segment + 2]

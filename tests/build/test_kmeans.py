@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from knnmt.csr import Int64, offsets_of
-from knnmt.store import arrays
 from knnmt.build.kmeans import Clusters, Float16, Ranking, centroids, cluster, rank
+from knnmt.csr import Int64, offsets_of
 from knnmt.errors import DataError, UsageError
+from knnmt.store import arrays
 
 Drawn = tuple[Float16, Int64, Int64, dict[str, Any]]
 

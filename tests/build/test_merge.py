@@ -157,7 +157,9 @@ def test_compaction_merges_many_small_parts(
     monkeypatch.setattr(merge, "SMALLEST", 20)
     counts = []
     for number in range(MANY + 1):
-        store.add([Segment("der Hund sieht das Haus", f"the dog sees {'a ' * number}house", "", f"own-{number}")], model)
+        store.add(
+            [Segment("der Hund sieht das Haus", f"the dog sees {'a ' * number}house", "", f"own-{number}")], model
+        )
         compact(store, model)
         counts.append(len(store.parts))
         assert store.parts[0].folder.name == large
@@ -176,7 +178,8 @@ def test_a_part_of_rows_by_cluster_is_merged_in_the_order_of_the_corpus(
     old = {name: np.array(part[name]) for name in ("text", "text_offsets", "target_ids", "target_offsets")}
     old |= {name: np.array(part[name]) for name in merge.STATES}
     links = np.split(old["link_entries"], old["link_offsets"][1:-1])
-    old["source_keys"], old["link_offsets"] = part["source_keys"][order], np.cumsum([0, *(len(links[n]) for n in order)])
+    old["source_keys"] = part["source_keys"][order]
+    old["link_offsets"] = np.cumsum([0, *(len(links[number]) for number in order)])
     old["link_entries"] = np.concatenate([links[number] for number in order])
     found = merged(old, model, tmp_path / "merged")
     segments = merge.segments_of_tokens(found["link_offsets"], found["link_entries"], found["target_offsets"])

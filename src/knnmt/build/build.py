@@ -1,9 +1,9 @@
 """From parallel text to a datastore, in stages that leave what they made in a work folder.
 
-read ▶ align, over the whole corpus; then part by part: cut ▶ represent ▶ cluster ▶ prototypes ▶ similar ▶ keys ▶ index ▶
-seal; then publish. A build is resumable: the same command goes on where it was stopped. The result depends on the plan
-alone (texts, model, settings), not on interruptions nor on the number of workers: parts and runs of segments have fixed
-bounds, types have fixed seeds, and each worker computes with one thread.
+read ▶ align ▶ count, over the whole corpus; then part by part: cut ▶ represent ▶ scale ▶ the stages of the systems ▶
+seal; then publish. A build is resumable: the same command continues where it was stopped. The result depends on the
+plan alone (texts, model, settings), not on interruptions nor on the number of workers: parts and runs of segments have
+fixed bounds, types have fixed seeds, and each worker computes with one thread.
 """
 
 import json
@@ -32,7 +32,15 @@ from knnmt.memory import hold_little
 from knnmt.model.represent import StateModel
 from knnmt.retrieval.session import require_system
 from knnmt.store.manifest import (
-    MANIFEST, TUNED, FrequentType, Manifest, aligner_name, journal_name, publish, read_manifest, seal_file,
+    MANIFEST,
+    TUNED,
+    FrequentType,
+    Manifest,
+    aligner_name,
+    journal_name,
+    publish,
+    read_manifest,
+    seal_file,
     work_folder,
 )  # fmt: skip
 from knnmt.systems.settings import gate_file

@@ -80,9 +80,7 @@ def cut(context: Context, whole: Context, shard: Shard, given: bool) -> None:
 def _segments(bitext: Bitext, links: Links, shard: Shard) -> tuple[Bitext, Links]:
     """The tokens and links of a shard's segments."""
     bounds = slice(shard.first, shard.last + 1)
-    source, target, linked = (
-        each[bounds] for each in (bitext.source_offsets, bitext.target_offsets, links.offsets)
-    )
+    source, target, linked = (each[bounds] for each in (bitext.source_offsets, bitext.target_offsets, links.offsets))
     here = Bitext(
         bitext.source_ids[source[0] : source[-1]], source - source[0],
         bitext.target_ids[target[0] : target[-1]], target - target[0],

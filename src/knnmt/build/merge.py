@@ -83,9 +83,7 @@ def of_lessons(lessons: Sequence[Lesson], vocabulary: int) -> dict[str, NDArray[
     """The content of a part of lessons."""
     found = LessonPart([(lesson, number, 0) for number, lesson in enumerate(lessons)], vocabulary)
     segments = [lesson.segment for lesson in lessons]
-    texts = [
-        field.encode() for each in segments for field in (each.source, each.target, each.origin, each.id or "")
-    ]
+    texts = [field.encode() for each in segments for field in (each.source, each.target, each.origin, each.id or "")]
     made: dict[str, NDArray[Any]] = {name: found[name] for name in ("target_ids", *STATES)}
     made["text"] = np.frombuffer(b"".join(texts), np.uint8)
     made["text_offsets"] = offsets_of(np.array(list(map(len, texts))))
@@ -102,10 +100,8 @@ def merge(context: Context, pieces: Sequence[Piece]) -> None:
     _merge_texts(context, pieces)
     entries = [_kept_entries(piece) for piece in pieces]
     lengths = [np.diff(piece.arrays["target_offsets"])[piece.kept] for piece in pieces]
-    context.write(
-        target_offsets=offsets_of(np.concatenate(lengths)),
-        target_ids=np.concatenate([piece.arrays["target_ids"][own] for piece, own in zip(pieces, entries, strict=True)]),
-    )
+    ids = [piece.arrays["target_ids"][own] for piece, own in zip(pieces, entries, strict=True)]
+    context.write(target_offsets=offsets_of(np.concatenate(lengths)), target_ids=np.concatenate(ids))
     tokens = _place_tokens(context, pieces)
     if not sum(own.rows.size for own in tokens):
         raise DataError("none of the segments that would be left has an aligned token: remove them too")

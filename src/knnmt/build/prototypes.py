@@ -26,9 +26,7 @@ def make_prototypes(context: Context) -> None:
     )  # fmt: skip
     starts, members = made.starts, made.order
     rows = _follow(rows, groups, members)
-    means = {
-        side: context.create(f"proto_{side}_means", "float16", (starts.size - 1, context.width)) for side in keys
-    }
+    means = {side: context.create(f"proto_{side}_means", "float16", (starts.size - 1, context.width)) for side in keys}
     ranking = kmeans.rank(
         keys["target"], target_ids, starts, np.arange(members.size + 1), members, MEMBERS_SHOWN, context.unit,
         context.workers, means["target"],

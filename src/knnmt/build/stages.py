@@ -1,7 +1,8 @@
 """The stages that make the arrays of systems, in their order; each runs only if a system that was asked for opens one.
 
 They begin where a part has its content: texts, tokens, links by type, and states. That comes from a corpus (`cut`,
-`represent`), or from parts that are merged (`merge`). A system with arrays of its own adds a file here and registers it.
+`represent`), or from parts that are merged (`merge`). A system with arrays of its own adds a file, and registers it
+here.
 """
 
 from collections.abc import Callable, Mapping
