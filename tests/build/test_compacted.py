@@ -21,6 +21,7 @@ from knnmt.retrieval.tensors import Tensors
 from knnmt.store import arrays
 from knnmt.store.manifest import MANIFEST, manifest_bytes, read_manifest
 
+from ..store.examples import in_format_1
 from .examples import parallel_text
 from .test_prototypes import groups_of
 
@@ -275,7 +276,7 @@ def test_what_is_taught_and_removed_meanwhile_stays(several: Datastore, model: M
     several.add(LESSONS, model)
     names = [segment.id or "" for segment in several.segments()]
     several.remove([names[3]])
-    other, done = Datastore.open(several.path), []
+    other, done = Datastore.open(several.path), list[str]()
 
     def progress(stage: str, some: int, total: int | None) -> None:
         if not done:
@@ -306,3 +307,21 @@ def test_states_of_removed_segments_leave_the_disk(several: Datastore, model: Mo
     several.remove([next(several.segments()).id or ""])
     several.compact(model)
     assert all(state not in path.read_bytes() for path in several.path.rglob("target_keys.npy"))
+
+
+def test_a_store_of_the_first_format_is_compacted_to_the_second(store: Datastore, model: Model) -> None:
+    before, segments = folders(store), list(store.segments())
+    in_format_1(store.path)
+    old = Datastore.open(store.path)
+    assert old.manifest.aligner is None
+    old.add(LESSONS, model)
+    old.compact(model)
+    assert folders(old)[:1] == before
+    assert old.manifest.aligner is not None
+    assert list(old.verify())
+    old.remove([segments[0].id or ""])
+    old.compact(model, full=True)
+    again = Datastore.open(store.path)
+    assert len(again.parts) == 1
+    assert list(again.segments()) == [*segments[1:], *LESSONS]
+    again.add([Segment("ein Baum", "a tree", "", "three")], model)  # it can still align

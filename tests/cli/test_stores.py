@@ -94,7 +94,7 @@ def test_an_interrupted_build_says_so_and_is_finished_by_the_same_command(tiny: 
     process = subprocess.Popen([*INTERRUPTIBLE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     work = tmp_path / "store.building"
     until = time.monotonic() + 60
-    while not (work / "align.done").exists() and time.monotonic() < until:
+    while not (work / "corpus.align.done").exists() and time.monotonic() < until:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=60)
@@ -109,7 +109,7 @@ def test_an_interrupted_build_says_so_and_is_finished_by_the_same_command(tiny: 
 def test_a_full_disk_is_told_in_a_line(tiny: Path, corpus: Path, tmp_path: Path) -> None:
     arguments = ("build", corpus, *LANGS, "-m", tiny, "-o", tmp_path / "store", *SMALL)
     stopped = knnmt(*arguments, largest=20_000)
-    refused(stopped, 1, "File too large", "store.building", " free on the file system at ", "the same command goes on")
+    refused(stopped, 1, "File too large", "store.building", " free on the file system at ", "the same command resumes")
     assert "kept 200 segments" in fine(knnmt(*arguments))
 
 
