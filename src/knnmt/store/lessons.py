@@ -7,6 +7,7 @@ is what they add up to; `LessonPart` has the lessons in the arrays that a sealed
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
@@ -23,6 +24,7 @@ from knnmt.store.entries import group_by_type
 from knnmt.store.part import SIDES, Side
 
 Float16 = NDArray[np.float16]
+Float32 = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +48,15 @@ class Lesson:
     def id(self) -> str:
         """What it is known by."""
         return self.segment.id or ""
+
+    @cached_property
+    def norms(self) -> tuple[Float32, Float32]:
+        """Squared lengths of source states (S,) and target keys (T,): measured once, however often arrays are made."""
+        source, target = (
+            torch.from_numpy(rows.astype(np.float32)).square_().sum(dim=-1).numpy()
+            for rows in (self.source_states, self.target_keys)
+        )
+        return source, target
 
 
 @dataclass(frozen=True)
@@ -194,8 +205,6 @@ class LessonPart(Mapping[str, NDArray[Any]]):
         counts = offsets_of(np.array([len(lesson.links) for lesson in lessons]))
         grouped = group_by_type(bitext, Links(links[:, 0], links[:, 1], counts), vocabulary)
         positions = grouped.pop("positions")
-        source = np.concatenate([lesson.source_states for lesson in lessons])[positions]
-        target = np.concatenate([lesson.target_keys for lesson in lessons])
         kinds = np.repeat(np.arange(len(lessons)), bitext.source_lengths) + len(lessons) * bitext.source_ids.astype(int)
         kinds = np.unique(kinds)
         self._arrays: dict[str, NDArray[Any]] = {
@@ -204,10 +213,10 @@ class LessonPart(Mapping[str, NDArray[Any]]):
             "kind_offsets": np.searchsorted(kinds, len(lessons) * np.arange(vocabulary + 1)),
             "kind_lessons": kinds % len(lessons),
             "target_ids": bitext.target_ids,
-            "source_keys": source,
-            "source_norms": _squared_lengths(source),
-            "target_keys": target,
-            "target_norms": _squared_lengths(target),
+            "source_keys": np.concatenate([lesson.source_states for lesson in lessons])[positions],
+            "source_norms": np.concatenate([lesson.norms[0] for lesson in lessons])[positions],
+            "target_keys": np.concatenate([lesson.target_keys for lesson in lessons]),
+            "target_norms": np.concatenate([lesson.norms[1] for lesson in lessons]),
         }
 
     def __getitem__(self, name: str) -> NDArray[Any]:
@@ -258,7 +267,3 @@ def _digest_of_both(segment: Segment) -> str:
 
 def _text(lesson: Lesson, side: Side) -> str:
     return one_line(lesson.segment.source if side == "source" else lesson.segment.target)
-
-
-def _squared_lengths(rows: Float16) -> NDArray[np.float32]:
-    return torch.from_numpy(rows).float().square().sum(dim=-1).numpy()
