@@ -60,6 +60,9 @@ def build(
     batch_tokens: Annotated[
         int | None, typer.Option(help="Tokens that the model sees at once. [default: by the device]")
     ] = None,
+    part_tokens: Annotated[
+        int, typer.Option(min=1, help="Target tokens of a part, at most; a larger corpus makes several.")
+    ] = 1 << 23,
     memory: Annotated[int, typer.Option(min=16, help="MiB of states that clustering holds at once.")] = 512,
     workers: Annotated[int | None, typer.Option(min=1, help="Threads. [default: all cores]")] = None,
     seed: Annotated[int, typer.Option(help="Of the clusters' first centroids.")] = 1,
@@ -86,7 +89,8 @@ def build(
         BuildSettings, systems=tuple(systems or ()), key=key, metric=metric, keys=keys, cluster_size=cluster_size,
         prototype_size=prototype_size, budget=None if budget is None else budget * 10**6,
         k_max=k_max or None, index=index, clean=checked(CleanSettings, max_ratio=max_ratio) if clean else None,
-        align=AlignSettings(cover=cover), batch_tokens=batch_tokens, memory=memory << 20, seed=seed,
+        align=AlignSettings(cover=cover), batch_tokens=batch_tokens, part_tokens=part_tokens,
+        memory=memory << 20, seed=seed,
     )  # fmt: skip
     files_of(corpus, Languages.parse(langs))  # what is not there is refused before the model is loaded
     if alignments is not None:
