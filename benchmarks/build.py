@@ -18,7 +18,9 @@ from pathlib import Path
 from knnmt.corpus import Languages, files_of
 from knnmt.store.manifest import work_folder
 
-STAGES = ("read", "align", "represent", "cluster", "prototypes", "similar", "keys", "index", "seal")
+STAGES = (
+    "read", "align", "count", "cut", "represent", "scale", "cluster", "prototypes", "similar", "keys", "index", "seal",
+)  # fmt: skip
 INTERVAL = 0.05  # seconds between looks
 BUILD = "import sys; from knnmt.cli import main; sys.exit(main())"
 
@@ -32,17 +34,24 @@ def anonymous(process: int) -> int:
     return next((1024 * int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon")), 0)
 
 
+def running(work: Path) -> int:
+    """The place of the stage that is running: the one after the last that was done, of whichever part."""
+    try:
+        done = max(work.glob("*.done"), key=lambda path: path.stat().st_mtime_ns, default=None)
+    except OSError:  # it was just removed
+        return len(STAGES) + 1
+    return 0 if done is None else 2 + STAGES.index(done.name.split(".")[1])
+
+
 def watch(corpus: Path, langs: str, out: Path, more: list[str]) -> dict[str, int]:
     """Build a store; return the most bytes that were held before the stages, in each, and after them."""
     command = [sys.executable, "-c", BUILD, "build", str(corpus), "--langs", langs, "--out", str(out), *more]
     work, names = work_folder(out), ("start", *STAGES, "publish")
-    peaks, at = dict.fromkeys(names, 0), 0
+    peaks = dict.fromkeys(names, 0)
     with subprocess.Popen(command) as build:
         while build.poll() is None:
-            if work.exists():  # stages that are done leave a word, until all of it is removed at the end
-                done = (count for count, name in enumerate(STAGES) if not (work / f"{name}.done").exists())
-                at = max(at, 1 + next(done, len(STAGES)))
-            peaks[names[at]] = max(peaks[names[at]], anonymous(build.pid))
+            now = names[running(work)]
+            peaks[now] = max(peaks[now], anonymous(build.pid))
             time.sleep(INTERVAL)
     if build.returncode:
         raise SystemExit(f"the build of {corpus} failed")

@@ -66,7 +66,7 @@ def watch_steps(folder: str, kill_at: int | None, steps: list[str]) -> None:
 
 
 def path_is_outside(path: str, folder: str) -> bool:
-    return os.path.isabs(path) and not path.startswith(folder)
+    return Path(path).is_absolute() and not path.startswith(folder)
 
 
 def work(asked: Asked, model: Model) -> Asked:
@@ -101,8 +101,13 @@ def teach(store: Store, model: Model, told: Path) -> None:
     (told / "removed").touch()
 
 
+def tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def serve(model: Model) -> None:
-    print("ready", flush=True)
+    tell("ready")
     for line in sys.stdin:
         asked = json.loads(line)
         read, write = os.pipe()
@@ -122,7 +127,7 @@ def serve(model: Model) -> None:
             told = answer.read()
         _, status = os.waitpid(child, 0)
         code = os.waitstatus_to_exitcode(status)
-        print(json.dumps({"code": code} | (json.loads(told) if told else {})), flush=True)
+        tell(json.dumps({"code": code} | (json.loads(told) if told else {})))
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from knnmt import Translator
+from knnmt.build import cut
 from knnmt.build.build import build
 from knnmt.build.compact import compact
 from knnmt.build.settings import BuildSettings
@@ -16,9 +17,11 @@ from knnmt.corpus.segment import Segment
 from knnmt.datastore import Datastore
 from knnmt.errors import StoreError
 from knnmt.model.checkpoint import Model, load
-from knnmt.retrieval.live import LiveStore
-from knnmt.systems.proto import whole_prototypes
+from knnmt.retrieval.tensors import Tensors
+from knnmt.store import arrays
+from knnmt.store.manifest import MANIFEST, manifest_bytes, read_manifest
 
+from ..store.examples import in_format_1
 from .examples import parallel_text
 from .test_prototypes import groups_of
 
@@ -76,8 +79,8 @@ def test_an_interrupted_compaction_is_not_taken_up_for_other_texts(
 
 
 def prototypes_without_lessons(store: Datastore) -> None:
-    """The prototypes are those of all links but the lessons', and all of them can be found."""
-    part = store.parts[0]
+    """The prototypes are those of all links but the lessons'."""
+    (part,) = store.parts
     folded = {lesson.folded for lesson in store.lessons.taught.values() if lesson.folded is not None}
     lessons = folded | store.lessons.removed
     entries = np.arange(part.sizes["entries"])
@@ -86,20 +89,17 @@ def prototypes_without_lessons(store: Datastore) -> None:
     assert sorted(part["proto_members"].tolist()) == sorted(expected)
     assert lost
     assert part["proto_counts"].sum() == len(expected)
-    whole = whole_prototypes(LiveStore(store, torch.device("cpu")).view)
-    assert whole is not None
-    assert bool(whole.all())
 
 
 def test_prototypes_are_made_without_the_lessons(store: Datastore, model: Model) -> None:
     store.add(LESSONS, model)
-    store.compact(model)
+    store.compact(model, full=True)
     prototypes_without_lessons(store)
     # neither when a folded lesson is removed, nor when the rest is folded again
     store.remove(["one"])
     prototypes_without_lessons(store)
     store.add([Segment("ein Baum", "a tree", "", "three")], model)
-    store.compact(model)
+    store.compact(model, full=True)
     assert [lesson.folded for lesson in store.lessons.taught.values()] == [30, 31]
     prototypes_without_lessons(store)
 
@@ -109,7 +109,7 @@ def test_a_store_of_nothing_but_lessons_finds_no_prototypes(store: Datastore, mo
     store.remove([segment.id or "" for segment in store.segments()][:30])
     store.compact(model)
     assert len(store) == 2
-    whole = whole_prototypes(LiveStore(store, torch.device("cpu")).view)
+    whole = Tensors(store, torch.device("cpu")).whole_prototypes
     assert whole is not None
     assert not bool(whole.any())
     wanted = model.tokenizer.decode(model.tokenizer.encode_target([LESSONS[0].target])[0])
@@ -164,18 +164,164 @@ def test_links_that_were_given_stay(given_links: Path, model: Model, tmp_path: P
     list(store.verify())
 
 
-def test_links_that_are_not_there_cannot_stay(given_links: Path, model: Model, tmp_path: Path) -> None:
+@pytest.fixture
+def without_states(given_links: Path, model: Model, tmp_path: Path) -> Path:
+    """A store of given links that keeps no keys: its part is made again from texts and links."""
+    settings = SETTINGS.model_copy(update={"systems": ("proto",)})
+    links = given_links.parent / "links"
+    build([given_links.parent / "corpus.tsv"], model, tmp_path / "store", "de-en", settings, alignments=links)
+    store = Datastore.open(tmp_path / "store")
+    store.remove([next(store.segments()).id or ""])
+    return tmp_path / "store"
+
+
+def test_links_that_were_given_stay_where_states_are_made_again(without_states: Path, model: Model) -> None:
+    store = Datastore.open(without_states)
+    before = np.array(store.parts[0]["given_links"])
+    gone = int(store.parts[0]["given_offsets"][1])
+    store.compact(model)
+    assert np.array_equal(store.parts[0]["given_links"], before[gone:])
+    list(store.verify())
+
+
+def test_links_that_are_not_there_cannot_stay(without_states: Path, model: Model) -> None:
     """As in stores that were built before they kept them."""
-    store = Datastore.open(shutil.copytree(given_links, tmp_path / "store"))
-    del store.parts[0].files["given_links.npy"]
-    store.remove([next(store.segments()).id or ""])
+    written = read_manifest(without_states)
+    (part,) = written.parts
+    files = {name: file for name, file in part.files.items() if not name.startswith("given_")}
+    without = written.model_copy(update={"parts": [part.model_copy(update={"files": files})]})
+    (without_states / MANIFEST).write_bytes(manifest_bytes(without))
     with pytest.raises(StoreError, match="was built from links made elsewhere and does not hold them"):
-        store.compact(model)
+        Datastore.open(without_states).compact(model)
 
 
-def test_links_that_lead_elsewhere_are_refused(given_links: Path, model: Model, tmp_path: Path) -> None:
-    store = Datastore.open(shutil.copytree(given_links, tmp_path / "store"))
-    store.parts[0]["given_links"][-1, 0] = 999  # of the copy in memory
-    store.remove([next(store.segments()).id or ""])
+def test_links_that_lead_elsewhere_are_refused(without_states: Path, model: Model) -> None:
+    (file,) = without_states.glob("part-*/given_links.npy")
+    links = np.load(file)
+    links[-1, 0] = 999
+    arrays.write(file, links)
     with pytest.raises(StoreError, match="its links lead out of their segments"):
-        store.compact(model)
+        Datastore.open(without_states).compact(model)
+
+
+# ------------------------------------------------------------------------------------------------ only what changes
+
+
+@pytest.fixture(scope="module")
+def cut_in_parts(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("parts")
+    settings = SETTINGS.model_copy(update={"batch_tokens": 64, "part_tokens": 100})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cut, "RUN", 1)
+        build([parallel_text(folder / "corpus.tsv", 60)], model, folder / "store", "de-en", settings)
+    return folder / "store"
+
+
+@pytest.fixture
+def several(cut_in_parts: Path, tmp_path: Path) -> Datastore:
+    """A store of several parts."""
+    return Datastore.open(shutil.copytree(cut_in_parts, tmp_path / "store"))
+
+
+def folders(store: Datastore) -> list[str]:
+    return [part.folder.name for part in store.parts]
+
+
+def forbid_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*given: object, **named: object) -> None:
+        raise AssertionError("the model was run")
+
+    monkeypatch.setattr("knnmt.build.represent.represent", forbidden)
+
+
+def test_lessons_become_a_small_part_and_no_other_is_touched(
+    several: Datastore, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, count = folders(several), len(several)
+    several.add(LESSONS, model)
+    forbid_the_model(monkeypatch)
+    several.compact(model)
+    assert folders(several)[:-1] == before
+    assert several.parts[-1].sizes["segments"] == 2
+    assert [several.lessons.taught[name].folded for name in ("one", "two")] == [count, count + 1]
+    assert list(several.segments())[-2:] == LESSONS
+    assert len(several) == count + 2
+    list(several.verify())
+    for name in ("small_target_projection", "small_source_step"):
+        assert np.array_equal(several.parts[-1][name], several.parts[0][name])
+    assert not several.compact(model).seconds  # there is nothing to do
+    for one in (several, Datastore.open(several.path)):
+        assert one.find("two") == LESSONS[1]
+
+
+def test_a_removal_rewrites_only_its_part(several: Datastore, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, segments = folders(several), list(several.segments())
+    part, last = several.parts[1], several.parts[-1]
+    gone = segments[part.first_segment + 2]
+    everything = [segment.id or "" for segment in segments[last.first_segment :]]
+    several.remove([gone.id or "", *everything])
+    kept = list(several.segments())
+    forbid_the_model(monkeypatch)
+    several.compact(model)
+    after = folders(several)
+    assert after[0] == before[0]
+    assert after[1] != before[1]
+    assert after[2:] == before[2:-1]  # and the last part, of which nothing is left, is gone
+    assert list(several.segments()) == kept
+    assert not several.lessons.removed
+    list(several.verify())
+
+
+def test_what_is_taught_and_removed_meanwhile_stays(several: Datastore, model: Model) -> None:
+    several.add(LESSONS, model)
+    names = [segment.id or "" for segment in several.segments()]
+    several.remove([names[3]])
+    other, done = Datastore.open(several.path), list[str]()
+
+    def progress(stage: str, some: int, total: int | None) -> None:
+        if not done:
+            done.append(stage)
+            other.add([Segment("ein Baum", "a tree", "", "late")], model)
+            other.remove(["two", names[10]])
+
+    several.compact(model, full=True, progress=progress)
+    assert done
+    expected = [name for name in names if name not in ("two", names[3], names[10])] + ["late"]
+    for store in (several, Datastore.open(several.path)):
+        assert [segment.id for segment in store.segments()] == expected
+        assert set(store.lessons.taught) == {"one", "late"}
+    several.compact(model, full=True)
+    assert [segment.id for segment in several.segments()] == expected
+    assert not several.lessons.removed
+
+
+def test_nothing_can_be_left(several: Datastore, model: Model) -> None:
+    several.remove([segment.id or "" for segment in several.segments()])
+    with pytest.raises(StoreError, match="nothing would be left"):
+        several.compact(model)
+
+
+def test_states_of_removed_segments_leave_the_disk(several: Datastore, model: Model) -> None:
+    part = several.parts[0]
+    state = np.array(part["target_keys"][0]).tobytes()
+    several.remove([next(several.segments()).id or ""])
+    several.compact(model)
+    assert all(state not in path.read_bytes() for path in several.path.rglob("target_keys.npy"))
+
+
+def test_a_store_of_the_first_format_is_compacted_to_the_second(store: Datastore, model: Model) -> None:
+    before, segments = folders(store), list(store.segments())
+    in_format_1(store.path)
+    old = Datastore.open(store.path)
+    assert old.manifest.aligner is None
+    old.add(LESSONS, model)
+    old.compact(model)
+    assert folders(old)[:1] == before
+    assert old.manifest.aligner is not None
+    assert list(old.verify())
+    old.remove([segments[0].id or ""])
+    old.compact(model, full=True)
+    again = Datastore.open(store.path)
+    assert len(again.parts) == 1
+    assert list(again.segments()) == [*segments[1:], *LESSONS]
+    again.add([Segment("ein Baum", "a tree", "", "three")], model)  # it can still align

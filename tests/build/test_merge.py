@@ -14,6 +14,7 @@ from knnmt.build.build import build
 from knnmt.build.compact import compact
 from knnmt.build.merge import FACTOR, MANY, SMALLEST, tiers
 from knnmt.build.settings import BuildSettings
+from knnmt.build.similar import segments_of_tokens
 from knnmt.corpus import CleanSettings, Segment
 from knnmt.model.checkpoint import Model, load
 from knnmt.model.represent import StateModel
@@ -135,7 +136,8 @@ def forbidden(*given: Any, **named: Any) -> None:
 def test_parts_without_states_are_merged_from_their_texts(
     built: Callable[..., Store], model: Model, tmp_path: Path
 ) -> None:
-    for number, changes in enumerate(({"keys": "pq"}, {"systems": ("similar",)}, {"systems": ("faster",)})):
+    kinds: list[dict[str, Any]] = [{"keys": "pq"}, {"systems": ("similar",)}, {"systems": ("faster",)}]
+    for number, changes in enumerate(kinds):
         expected = built(tmp_path / f"one{number}", **changes)
         several = built(tmp_path / f"several{number}", part_tokens=120, **changes)
         before = list(several.segments())
@@ -178,13 +180,11 @@ def test_a_part_of_rows_by_cluster_is_merged_in_the_order_of_the_corpus(
     old = {name: np.array(part[name]) for name in ("text", "text_offsets", "target_ids", "target_offsets")}
     old |= {name: np.array(part[name]) for name in merge.STATES}
     links = np.split(old["link_entries"], old["link_offsets"][1:-1])
-    old["source_keys"], old["link_offsets"] = (
-        part["source_keys"][order],
-        np.cumsum([0, *(len(links[n]) for n in order)]),
-    )
+    old["source_keys"] = part["source_keys"][order]
+    old["link_offsets"] = np.cumsum([0, *(len(links[number]) for number in order)])
     old["link_entries"] = np.concatenate([links[number] for number in order])
     found = merged(old, model, tmp_path / "merged")
-    segments = merge.segments_of_tokens(found["link_offsets"], found["link_entries"], found["target_offsets"])
+    segments = segments_of_tokens(found["link_offsets"], found["link_entries"], found["target_offsets"])
     for begin, end in zip(found["type_offsets"][:-1], found["type_offsets"][1:], strict=True):
         assert np.all(np.diff(segments[begin:end]) >= 0)
         rows = {found["source_keys"][row].tobytes() for row in range(begin, end)}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from knnmt.align import AlignSettings
 from knnmt.build import cut, stages
 from knnmt.build.build import build
 from knnmt.build.settings import BuildSettings
@@ -143,9 +144,7 @@ def test_a_part_without_links_is_none(model: Model, corpus: Path, tmp_path: Path
     """Links of another aligner may be all in one place."""
     lines = ["0-0" if number in (0, 1, PAIRS // 2) else "" for number in range(PAIRS)]
     (tmp_path / "links").write_text("".join(f"{line}\n" for line in lines))
-    settings = SETTINGS.model_copy(
-        update={"part_tokens": 100, "align": SETTINGS.align.model_copy(update={"cover": False})}
-    )
+    settings = SETTINGS.model_copy(update={"part_tokens": 100, "align": AlignSettings(cover=False)})
     build([corpus], model, tmp_path / "store", "de-en", settings, alignments=tmp_path / "links")
     store = Store.open(tmp_path / "store")
     assert len(store) == PAIRS

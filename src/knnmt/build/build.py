@@ -1,9 +1,9 @@
 """From parallel text to a datastore, in stages that leave what they made in a work folder.
 
-read ▶ align, over the whole corpus; then part by part: cut ▶ represent ▶ cluster ▶ prototypes ▶ similar ▶ keys ▶ index ▶
-seal; then publish. A build is resumable: the same command goes on where it was stopped. The result depends on the plan
-alone (texts, model, settings), not on interruptions nor on the number of workers: parts and runs of segments have fixed
-bounds, types have fixed seeds, and each worker computes with one thread.
+read ▶ align ▶ count, over the whole corpus; then part by part: cut ▶ represent ▶ scale ▶ the stages of the systems ▶
+seal; then publish. A build is resumable: the same command continues where it was stopped. The result depends on the
+plan alone (texts, model, settings), not on interruptions nor on the number of workers: parts and runs of segments have
+fixed bounds, types have fixed seeds, and each worker computes with one thread.
 """
 
 import json
@@ -16,7 +16,6 @@ import numpy as np
 
 from knnmt import __version__, files, host
 from knnmt.align import read_pharaoh
-from knnmt.allocator import hold_little
 from knnmt.build import plan as planning
 from knnmt.build.align import ALIGNER, align_tokens, count_corpus
 from knnmt.build.context import Context, Progress
@@ -29,8 +28,9 @@ from knnmt.build.stages import needed
 from knnmt.corpus import Languages, read_all
 from knnmt.csr import Int64
 from knnmt.errors import KnnmtError, StoreError, UsageError, writing_to
+from knnmt.memory import hold_little
 from knnmt.model.represent import StateModel
-from knnmt.retrieval.tuned import gate_file
+from knnmt.retrieval.session import require_system
 from knnmt.store.manifest import (
     MANIFEST,
     TUNED,
@@ -43,7 +43,7 @@ from knnmt.store.manifest import (
     seal_file,
     work_folder,
 )  # fmt: skip
-from knnmt.systems import require_system
+from knnmt.systems.settings import gate_file
 
 SCALE_SAMPLE = 4000  # pairs of keys whose median distance is the scale of temperatures
 FREQUENT = 20  # types that the manifest names

@@ -7,8 +7,10 @@ the model represents together: states are the same to the bit however the corpus
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from knnmt.align import Bitext, Links
 from knnmt.build.align import links_of
@@ -61,8 +63,10 @@ def cut(context: Context, whole: Context, shard: Shard, given: bool) -> None:
     bitext, links = _segments(whole.bitext(), links_of(whole), shard)
     offsets = whole["text_offsets"][texts]
     for side, found in zip(("source", "target"), whole["digests"][:, some], strict=True):
-        in_order, order = digests.index(found)
-        context.write(**{f"{side}_digests": in_order, f"{side}_order": order})
+        made: dict[str, NDArray[Any]] = dict(
+            zip((f"{side}_digests", f"{side}_order"), digests.index(found), strict=True)
+        )
+        context.write(**made)
     context.write(
         text=whole["text"][offsets[0] : offsets[-1]],
         text_offsets=offsets - offsets[0],

@@ -100,12 +100,8 @@ def merge(context: Context, pieces: Sequence[Piece]) -> None:
     _merge_texts(context, pieces)
     entries = [_kept_entries(piece) for piece in pieces]
     lengths = [np.diff(piece.arrays["target_offsets"])[piece.kept] for piece in pieces]
-    context.write(
-        target_offsets=offsets_of(np.concatenate(lengths)),
-        target_ids=np.concatenate(
-            [piece.arrays["target_ids"][own] for piece, own in zip(pieces, entries, strict=True)]
-        ),
-    )
+    ids = [piece.arrays["target_ids"][own] for piece, own in zip(pieces, entries, strict=True)]
+    context.write(target_offsets=offsets_of(np.concatenate(lengths)), target_ids=np.concatenate(ids))
     tokens = _place_tokens(context, pieces)
     if not sum(own.rows.size for own in tokens):
         raise DataError("none of the segments that would be left has an aligned token: remove them too")
@@ -147,8 +143,10 @@ def _merge_texts(context: Context, pieces: Sequence[Piece]) -> None:
     context.write(text_offsets=offsets_of(np.concatenate(lengths)))
     for side in SIDES:
         found = np.concatenate([_digests(piece, side)[piece.kept] for piece in pieces])
-        in_order, order = digests.index(found)
-        context.write(**{f"{side}_digests": in_order, f"{side}_order": order})
+        made: dict[str, NDArray[Any]] = dict(
+            zip((f"{side}_digests", f"{side}_order"), digests.index(found), strict=True)
+        )
+        context.write(**made)
 
 
 def _digests(piece: Piece, side: str) -> NDArray[np.uint64]:
@@ -177,7 +175,7 @@ def _place_tokens(context: Context, pieces: Sequence[Piece]) -> list[_Rows]:
             rows = rows[np.argsort(place[rows], kind="stable")]
         found.append((rows, types[rows]))
     counts = [np.bincount(types, minlength=context.vocabulary) for _, types in found]
-    type_offsets = offsets_of(sum(counts))
+    type_offsets = offsets_of(np.sum(counts, axis=0))
     context.write(type_offsets=type_offsets)
     before = accumulate(counts[:-1], initial=type_offsets[:-1])
     return [

@@ -23,7 +23,7 @@ Read = Callable[[Callable[[DataError], None] | None], Iterator[Segment]]
 """Gives all segments; unreadable ones are passed to the argument, or raised where that is None."""
 
 GivenLinks = Callable[[Bitext, Sequence[int], int], Links]
-"""Gives the links of a bitext that were made elsewhere: of the segments with these numbers, of so many in the corpus."""
+"""Gives links that were made elsewhere: of a bitext, whose segments have these numbers of so many in the corpus."""
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,7 @@ def _width(context: Context, side: str) -> int:
     rest += (entries - 1) // context.settings.part_tokens * _bytes("type_offsets", sizes)  # each further part has them
     if (budget := context.settings.budget) is None:
         fitting = (width * entries // 2 - rest) // entries
-        return min(width, max(LEAST, min(MOST, fitting - fitting % STEP)))
+        return int(min(width, max(LEAST, min(MOST, fitting - fitting % STEP))))
     fitting = (budget - rest - 4 * width * (MOST + 64)) // entries  # a projection takes some room too
     if fitting < min(STEP, width):
         least = rest + 4 * width * (MOST + 64) + min(STEP, width) * entries

@@ -1,7 +1,8 @@
 """The stages that make the arrays of systems, in their order; each runs only if a system that was asked for opens one.
 
 They begin where a part has its content: texts, tokens, links by type, and states. That comes from a corpus (`cut`,
-`represent`), or from parts that are merged (`merge`). A system with arrays of its own adds a file here and registers it.
+`represent`), or from parts that are merged (`merge`). A system with arrays of its own adds a file, and registers it
+here.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,9 +15,9 @@ from knnmt.build.keys import finish_keys
 from knnmt.build.prototypes import make_prototypes
 from knnmt.build.settings import BuildSettings
 from knnmt.build.similar import make_similar
+from knnmt.retrieval.session import SYSTEMS
 from knnmt.store.manifest import INDEX
 from knnmt.store.schema import QUANTIZED
-from knnmt.systems import SYSTEMS
 
 # kept whatever the systems: for evidence, for 100% matches, and, where links were given, for compaction
 ALWAYS = (

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     settings=Fields(
         "build.settings:BuildSettings",
         "systems", "key", "metric", "keys", "cluster_size", "prototype_size", "budget", "k_max", "index",
-        "clean.max_ratio", "align.cover", "batch_tokens", "memory", "seed", systems="--for",
+        "clean.max_ratio", "align.cover", "batch_tokens", "part_tokens", "memory", "seed", systems="--for",
     )
 )  # fmt: skip
 def build(
