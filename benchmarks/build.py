@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 
 from knnmt.corpus import Languages, files_of
-from knnmt.store.format import work_folder
+from knnmt.store.manifest import work_folder
 
 STAGES = ("read", "align", "represent", "cluster", "prototypes", "similar", "keys", "index", "seal")
 INTERVAL = 0.05  # seconds between looks

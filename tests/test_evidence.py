@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import knnmt.translate
+from knnmt.datastore import Datastore
 from knnmt.evidence import Neighbour, TokenEvidence, explain
 from knnmt.model.checkpoint import Model, load
 from knnmt.model.represent import padded
 from knnmt.retrieval.gate import Purpose
 from knnmt.retrieval.tuned import Tuned
-from knnmt.store.store import Datastore
 from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translation, Translator
@@ -47,8 +47,8 @@ def explained(chosen: Translator, text: str, tokens: tuple[int, ...], most: int)
 
 
 def ids_of(store: Datastore, number: int) -> list[int]:
-    begin, end = store.part["target_offsets"][number : number + 2].tolist()
-    ids: list[int] = store.part["target_ids"][begin:end].tolist()
+    begin, end = store.parts[0]["target_offsets"][number : number + 2].tolist()
+    ids: list[int] = store.parts[0]["target_ids"][begin:end].tolist()
     return ids
 
 
@@ -160,7 +160,7 @@ def test_a_forced_tag_has_no_evidence(model_folder: Callable[[str], Path], tmp_p
 def test_without_a_weight_or_without_neighbours_all_is_the_models(model: Model, store: Datastore) -> None:
     for found in translated(translator(model, store, weight=0.0), TEXTS):
         assert all(token.p == token.p_mt and token.memory == 0 for token in found.evidence)
-    left_out = range(store.part.sizes["segments"])
+    left_out = range(store.sizes["segments"])
     for found in translated(Translator(model, store, retrieval=RetrievalSettings(k=K), left_out=left_out), TEXTS):
         assert all(token.neighbours == () and token.p_knn == 0 and token.weight == 0 for token in found.evidence)
 

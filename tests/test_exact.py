@@ -10,9 +10,10 @@ from knnmt.build.build import build
 from knnmt.build.settings import BuildSettings
 from knnmt.corpus.fuzzy import FUZZY, similarity
 from knnmt.corpus.segment import Segment
+from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import Model, load
-from knnmt.store import exact
-from knnmt.store.store import Datastore, Part
+from knnmt.store import digests
+from knnmt.store.part import Part
 from knnmt.systems.settings import SILENT, RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
 
@@ -137,14 +138,14 @@ def test_a_store_without_digests_finds_the_same(model: Model, store: Datastore) 
     ):
         old = Datastore.open(store.path)
         assert [old.matches(source) for source, _ in PAIRS] == expected
-        assert "source_digests" not in old.part
+        assert "source_digests" not in old.parts[0]
 
 
 def test_texts_with_one_digest_are_told_apart(model: Model, store: Datastore, tmp_path: Path) -> None:
     expected = [store.matches(source) for source, _ in PAIRS]
     has = Part.__contains__
     with (
-        patch.object(exact, "digest", lambda text: 7),
+        patch.object(digests, "digest", lambda text: 7),
         patch.object(
             Part, "__contains__", lambda self, name: not name.endswith(("_digests", "_order")) and has(self, name)
         ),

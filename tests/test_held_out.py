@@ -7,10 +7,10 @@ from typing import Any, cast
 import pytest
 
 from knnmt.corpus.segment import Segment
+from knnmt.datastore import Datastore
 from knnmt.evaluate import Score
 from knnmt.model.checkpoint import Model
 from knnmt.retrieval.tuned import tuned_for
-from knnmt.store.store import Datastore
 from knnmt.translate import Translator
 from knnmt.tune import StoreTuning, grid, search, tune_store
 from knnmt.tune import held_out as holding

@@ -19,18 +19,18 @@ import transformers
 
 from knnmt import TranslateSettings, Translator
 from knnmt.build.settings import BuildSettings
+from knnmt.datastore import Datastore
 from knnmt.decode.beam import Hypothesis, search
 from knnmt.errors import ModelError, StoreError, UsageError
 from knnmt.hf import Retrieval, Wrapped, wrap
 from knnmt.model.checkpoint import Model, embedded_path, load
 from knnmt.model.represent import padded, represent
 from knnmt.model.transformer import KeyKind
-from knnmt.retrieval import select
 from knnmt.retrieval.gate import Purpose
 from knnmt.retrieval.session import Retriever
 from knnmt.retrieval.tuned import Tuned
-from knnmt.store.store import Datastore
 from knnmt.systems import SYSTEMS
+from knnmt.systems import similar as by_segments
 from knnmt.systems.settings import RetrievalSettings
 
 from .build.examples import ENGLISH, parallel_text
@@ -201,7 +201,8 @@ class Oracle:
 
     def __init__(self, case: Case, chosen: RetrievalSettings) -> None:
         self.case, self.chosen = case, chosen
-        self.arrays = {path.stem: case.store.part[path.stem] for path in case.store.part.folder.glob("*.npy")}
+        (part,) = case.store.parts
+        self.arrays = {path.stem: part[path.stem] for path in part.folder.glob("*.npy")}
         scale = case.store.manifest.scale
         self.settings = systems.Settings(
             k=chosen.k, c=chosen.seen, temperature=chosen.temperature_of(scale), lam=chosen.most_weight,
@@ -228,7 +229,7 @@ class Oracle:
             found = systems.knn(self.arrays, state, self.settings)
         elif self.chosen.system == "similar":
             limits = similar.Limits(
-                self.chosen.segments, select.BEST, select.OFFERED, select.COMMON, select.ALIKE
+                self.chosen.segments, by_segments.BEST, by_segments.OFFERED, by_segments.COMMON, by_segments.ALIKE
             )  # fmt: skip
             found = similar.similar(self.arrays, *sentence, state, self.settings, limits)
         else:
@@ -406,7 +407,7 @@ def test_threads_share_a_model(case_of: Callable[[str], Case], tmp_path: Path) -
         )
         for workers in (1, 4)
     )
-    assert np.array_equal(one.part["target_keys"], many.part["target_keys"])
+    assert np.array_equal(one.parts[0]["target_keys"], many.parts[0]["target_keys"])
     assert hooks_of(case.hf) == 0
 
 

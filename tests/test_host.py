@@ -69,7 +69,6 @@ os.open, os.fsync = open_file, sync_file
 
 # ---- everything imports
 import knnmt
-from knnmt import host
 host.WINDOWS = True
 for found in pkgutil.walk_packages(knnmt.__path__, "knnmt."):
     __import__(found.name)
@@ -90,12 +89,12 @@ translator = Translator(model, store)
 text = "Hund Katze im Garten."
 translator.translate([text])
 for number, target in enumerate(("the tree sleeps", "a cat runs")):
-    was = store.part.folder
-    mapped = store.part["target_ids"]  # as a server that translates has it
+    was = store.parts[0].folder
+    mapped = store.parts[0]["target_ids"]  # as a server that translates has it
     translator.add([Segment(text, target, "Ada", "lesson")])
     store.compact(model)
     assert list(store.verify())
-    left = {os.path.realpath(path) for path in out.glob("part-*/*") if path.parent != store.part.folder}
+    left = {os.path.realpath(path) for path in out.glob("part-*/*") if path.parent != store.parts[0].folder}
     assert os.path.realpath(was / "target_ids.npy") in left, "what is mapped stays"
     assert left <= refused, "and only that: what could not be removed before has gone"
     refused.clear()

@@ -8,10 +8,10 @@ from unittest.mock import patch
 import pytest
 
 from knnmt.corpus.segment import Segment
+from knnmt.datastore import Datastore
 from knnmt.errors import StoreError
 from knnmt.model.checkpoint import Model
 from knnmt.overlap import overlaps
-from knnmt.store.store import Datastore
 from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator

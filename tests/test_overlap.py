@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knnmt.corpus.segment import Segment
+from knnmt.datastore import Datastore
 from knnmt.overlap import Overlaps, overlaps
-from knnmt.store.store import Datastore
 
 from .build.examples import written
 from .oracle import datastore

@@ -10,10 +10,10 @@ import pytest
 from knnmt.build.build import build
 from knnmt.build.settings import BuildSettings
 from knnmt.corpus.segment import Segment
+from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import EMBEDDED, Model, load
 from knnmt.retrieval.gate import Purpose
 from knnmt.retrieval.tuned import Tuned
-from knnmt.store.store import Datastore
 from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator

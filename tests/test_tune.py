@@ -12,6 +12,7 @@ import torch
 from pydantic import ValidationError
 
 from knnmt.corpus import Languages, Segment, read
+from knnmt.datastore import Datastore
 from knnmt.errors import DataError, UsageError
 from knnmt.evaluate import Score, bleu
 from knnmt.model.checkpoint import Model
@@ -19,7 +20,6 @@ from knnmt.model.represent import padded
 from knnmt.retrieval.gate import Purpose
 from knnmt.retrieval.session import Retriever
 from knnmt.retrieval.tuned import Tuned, tuned_for
-from knnmt.store.store import Datastore
 from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
@@ -166,7 +166,7 @@ def test_what_is_left_out_is_not_used(model: Model, store: Datastore, dev: list[
         )
     chosen = next(trial.tuned for trial in trials if not trial.settings.silent)
     assert abs(mean_log_p(model, store, own, chosen) - mean_log_p(model, store, own, chosen, left_out)) > 1e-2
-    everything = range(store.part.sizes["segments"])
+    everything = range(store.sizes["segments"])
     trials = tune(model, store, dev, system, decoded=2, translate=GREEDY, left_out=everything)
     assert len({trial.bleu for trial in trials}) == 1  # base MT, whatever the settings
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from knnmt.build.settings import BuildSettings
     from knnmt.corpus.segment import Segment
+    from knnmt.datastore import Datastore
     from knnmt.errors import (
         DataError,
         KnnmtError,
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
         StoreError,
         UsageError,
     )
-    from knnmt.store.store import Datastore
     from knnmt.systems.settings import RetrievalSettings
     from knnmt.translate import TranslateSettings, Translation, Translator
 
@@ -50,7 +50,7 @@ _HOMES = {
         "errors",
     ),
     "BuildSettings": "build.settings",
-    "Datastore": "store.store",
+    "Datastore": "datastore",
     "RetrievalSettings": "systems.settings",
     "Segment": "corpus.segment",
     "TranslateSettings": "translate",

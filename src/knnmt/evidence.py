@@ -13,7 +13,7 @@ import torch
 from knnmt.model.checkpoint import Model
 from knnmt.model.represent import padded
 from knnmt.retrieval.session import Retriever
-from knnmt.store.store import Datastore
+from knnmt.store.store import Store
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def explain(
 
 
 def _listed(
-    store: Datastore, model: Model, entries: torch.Tensor, distances: torch.Tensor, shares: torch.Tensor, most: int
+    store: Store, model: Model, entries: torch.Tensor, distances: torch.Tensor, shares: torch.Tensor, most: int
 ) -> list[tuple[Neighbour, ...]]:
     """The heaviest neighbours of each token with their texts. All (T, k)."""
     shares, order = shares.topk(min(most, shares.size(1)), dim=1)
@@ -96,7 +96,7 @@ def _listed(
     return rows
 
 
-def _neighbour(store: Datastore, model: Model, number: int, position: int, distance: float, share: float) -> Neighbour:
+def _neighbour(store: Store, model: Model, number: int, position: int, distance: float, share: float) -> Neighbour:
     segment = store.segment(number)
     pieces = model.tokenizer.cut(store.target_ids(number))
     before, token, after = "".join(pieces[:position]), pieces[position], "".join(pieces[position + 1 :])

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 from transformers.modeling_outputs import BaseModelOutput
 
+from knnmt.datastore import Datastore
 from knnmt.errors import ModelError, UsageError
 from knnmt.languages import Languages
 from knnmt.model.checkpoint import direction, special_tokens
@@ -26,7 +27,6 @@ from knnmt.model.tokenizer import PROBES, SpecialTokens, Tokenizer
 from knnmt.model.transformer import Encoded, States
 from knnmt.retrieval.session import Retriever, SentenceLookup
 from knnmt.retrieval.tuned import Tuned, chosen_for
-from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
 
 ROOM = 1024  # tokens of a side, where neither model nor tokenizer says how many

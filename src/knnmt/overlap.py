@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from knnmt.store.store import Datastore
+from knnmt.datastore import Datastore
 
 GRAM = 3  # words of an n-gram
 _WORD = re.compile(r"\w+")

@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from knnmt import encoding
 from knnmt.errors import FULL, DataError, UsageError, writing_to
+from knnmt.files import put
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,7 +63,7 @@ def writing(path: Path | None, *inputs: Path | None) -> Iterator[IO[str]]:
     try:
         with writing_to(part, f"what was written so far is in {part}"), out:
             yield out
-        part.replace(path)
+        put(part, path)
     finally:
         if part.exists() and not part.stat().st_size:
             part.unlink()  # a failure leaves what was written so far, if there is any

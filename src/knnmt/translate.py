@@ -14,6 +14,7 @@ from knnmt.align.bitext import Bitext
 from knnmt.corpus.fuzzy import FUZZY, similarity
 from knnmt.corpus.segment import Segment
 from knnmt.corpus.split import split
+from knnmt.datastore import Datastore
 from knnmt.decode.beam import Hypothesis, search
 from knnmt.decode.repetition import SPARE, longest_run
 from knnmt.errors import DataError, UsageError
@@ -23,8 +24,8 @@ from knnmt.model.represent import padded
 from knnmt.retrieval.session import Retriever
 from knnmt.retrieval.tuned import Tuned, chosen_for
 from knnmt.settings import Settings
-from knnmt.store.exact import one_line
-from knnmt.store.store import Added, Datastore
+from knnmt.store.digests import one_line
+from knnmt.store.store import Added, Store
 from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import SILENT, RetrievalSettings
 from knnmt.trace import NO_TRACE, Trace
@@ -103,7 +104,7 @@ class Translator:
     def __init__(
         self,
         model: str | Path | Model = EMBEDDED,
-        store: str | Path | Datastore | None = None,
+        store: str | Path | Store | None = None,
         *,
         system: str | None = None,
         retrieval: RetrievalSettings | Tuned | None = None,
@@ -146,9 +147,7 @@ class Translator:
         chosen = chosen if system is None else chosen.of(system)
         chosen = chosen if weight is None else chosen.weighing(weight)
         live, gate = (self.retriever.live, self.retriever.gate) if self.retriever is not None else (None, None)
-        other.retriever = Retriever(
-            self.store, self.model.device, chosen, gate=gate, left_out=self.left_out, live=live
-        )
+        other.retriever = Retriever(self.store, self.model.device, chosen, gate=gate, left_out=self.left_out, live=live)
         return other
 
     def add(self, segments: Sequence[Segment], *, bad: Callable[[DataError], None] | None = None) -> Added:
@@ -174,7 +173,7 @@ class Translator:
         """Take up what other processes have taught the store, or removed; says whether there was anything."""
         return self.store is not None and self.store.refresh()
 
-    def _memory(self) -> Datastore:
+    def _memory(self) -> Store:
         if self.store is None:
             raise UsageError("there is no store to learn in: make one with `knnmt build`")
         return self.store
@@ -281,7 +280,7 @@ class Translator:
         return [match.segment for match in found if match.number not in self.left_out]
 
     @property
-    def _heard(self) -> Datastore | None:
+    def _heard(self) -> Store | None:
         """The store, where it has a say: λ = 0 is base MT."""
         return self.store if self.retriever is not None and self.retriever.settings.weight != 0 else None
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from knnmt.align import Bitext
-from knnmt.align.bitext import blocks
+from knnmt.csr import blocks
 from knnmt.errors import DataError
 
 from .examples import links_of
@@ -26,7 +26,7 @@ def test_links_are_read_segment_by_segment() -> None:
 
 
 def test_blocks_are_full_but_never_cut_a_segment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("knnmt.align.bitext.BLOCK_SIZE", 10)
+    monkeypatch.setattr("knnmt.csr.BLOCK_SIZE", 10)
     assert list(blocks(np.array([0, 4, 10, 11, 40, 40, 45]))) == [(0, 2), (2, 3), (3, 4), (4, 6)]
     assert list(blocks(np.array([0]))) == []
 

@@ -156,7 +156,7 @@ def test_neither_blocks_nor_threads_change_the_result(dictionary: Dictionary, mo
     before = train(bitext)
     links = before.align(bitext)
     for size, kept, threads in ((30, 0, 3), (1000, 5000, 1)):
-        monkeypatch.setattr("knnmt.align.bitext.BLOCK_SIZE", size)
+        monkeypatch.setattr("knnmt.csr.BLOCK_SIZE", size)
         monkeypatch.setattr(fastalign, "KEPT_CELLS", kept)
         monkeypatch.setattr(fastalign, "THREADS", threads)
         after = train(bitext)
@@ -166,7 +166,7 @@ def test_neither_blocks_nor_threads_change_the_result(dictionary: Dictionary, mo
 
 def test_a_long_segment_is_aligned_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """All words occur once, so only the diagonal speaks; the segment is larger than a block."""
-    monkeypatch.setattr("knnmt.align.bitext.BLOCK_SIZE", 1000)
+    monkeypatch.setattr("knnmt.csr.BLOCK_SIZE", 1000)
     long = np.arange(900).tolist()
     bitext = Bitext.from_pairs(zip([[901, 902], long, [903]], [[901], long, [902, 903]], strict=True))
     assert train(bitext).align(bitext).segment(1) == [(i, i) for i in long]
@@ -185,7 +185,7 @@ def test_what_is_remembered_between_iterations_is_bounded(
 
 
 def test_progress_rises_to_the_whole(dictionary: Dictionary, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("knnmt.align.bitext.BLOCK_SIZE", 1000)
+    monkeypatch.setattr("knnmt.csr.BLOCK_SIZE", 1000)
     seen: list[tuple[int, int]] = []
     aligner = train(dictionary[0], AlignSettings(iterations=3), lambda done, whole: seen.append((done, whole)))
     assert len(seen) > 4

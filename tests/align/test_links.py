@@ -51,7 +51,7 @@ def test_symmetrisation_by_hand() -> None:
 def test_covering_is_the_oracles(drawn: tuple[Bitext, Links], block: int) -> None:
     bitext, links = drawn
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("knnmt.align.bitext.BLOCK_SIZE", block)
+        patch.setattr("knnmt.csr.BLOCK_SIZE", block)
         covered = cover(links, bitext)
     sizes = zip(bitext.source_lengths.tolist(), bitext.target_lengths.tolist(), strict=True)
     expected = [oracle.cover(set(links.segment(index)), n, m) for index, (n, m) in enumerate(sizes)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from knnmt.build.settings import BuildSettings
-from knnmt.store.store import Datastore
+from knnmt.datastore import Datastore
 from knnmt.translate import Translator
 
 from .conftest import complaints

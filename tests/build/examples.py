@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from knnmt.datastore import Datastore
 from knnmt.search import pq
-from knnmt.store import arrays, exact, format
-from knnmt.store.store import Datastore
+from knnmt.search.metric import Metric
+from knnmt.store import arrays, digests
+from knnmt.store.manifest import Manifest, journal_name, publish, seal
+from knnmt.store.schema import sizes_of
 
 from ..oracle.datastore import Store
 
@@ -17,7 +20,7 @@ FIELDS = 4  # of a segment: source, target, origin, id
 
 
 def written(
-    store: Store, folder: Path, *, vocabulary: int, k_max: int | None = None, metric: format.Metric = "squared",
+    store: Store, folder: Path, *, vocabulary: int, k_max: int | None = None, metric: Metric = "squared",
     quantized: bool = False, **fields: Any,
 ) -> Datastore:  # fmt: skip
     """Write a store of these arrays; the texts of its segments are just numbers."""
@@ -31,7 +34,7 @@ def written(
         "coarse_source": np.zeros((0, store["target_keys"].shape[1]), np.float16),
     }
     for side in ("source", "target"):
-        found = exact.index(exact.digest(f"{side} {number}") for number in range(segments))
+        found = digests.index(digests.digest(f"{side} {number}") for number in range(segments))
         text[f"{side}_digests"], text[f"{side}_order"] = found
     content = text | store
     width = store["target_keys"].shape[1]
@@ -53,24 +56,15 @@ def written(
     part.mkdir(parents=True)
     for name, array in content.items():
         arrays.write(part / f"{name}.npy", array)
-    sizes = {
-        "bytes": len(content["text"]), "segments": segments, "entries": len(store["target_ids"]),
-        "tokens": len(store["source_keys"]), "links": len(store["link_entries"]),
-        "clusters": len(store["cluster_source"]), "ranked": len(store["ranking_entries"]),
-        "coarse": len(content["coarse_source"]), "width": width, "subspaces": subspaces,
-        "prototypes": len(content.get("proto_tokens", ())),
-        "members": len(content.get("proto_members", ())),
-        "target_small": content.get("small_target", np.zeros((0, 0))).shape[1],
-        "source_small": content.get("small_source", np.zeros((0, 0))).shape[1],
-        "subwidth": width // subspaces, "source_vocabulary": len(store["type_offsets"]) - 1,
-        "target_vocabulary": vocabulary,
-    }  # fmt: skip
+    sizes = {"width": width, "source_vocabulary": len(store["type_offsets"]) - 1, "target_vocabulary": vocabulary}
+    parts = [seal(part, sizes_of(part, sizes))]
     described: dict[str, Any] = {
         "made_by": "a test", "plan": "", "model": "none", "model_fingerprint": "", "tokenizer_fingerprint": "",
         "languages": "de-en", "key": "ffn_input", "metric": metric, "scale": 1.0, "settings": {"k_max": k_max},
-        "kept": segments, "dropped": {}, "frequent_types": [], "parts": [format.seal(part, sizes)],
+        "kept": segments, "dropped": {}, "frequent_types": [], "parts": parts,
+        "aligner": None, "journal": journal_name(parts),
     }  # fmt: skip
-    format.publish(part, format.Manifest(**described | fields), folder)
+    publish(folder, Manifest(**described | fields), {parts[0].name: part})
     return Datastore.open(folder)
 
 

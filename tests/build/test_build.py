@@ -19,16 +19,17 @@ import torch
 from numpy.typing import NDArray
 
 from knnmt.align import AlignSettings, Bitext, Links
-from knnmt.corpus import CleanSettings, Languages, Segment, clean, read
 from knnmt.build import stages
-from knnmt.store import format
 from knnmt.build.build import ALWAYS, build
 from knnmt.build.settings import BuildSettings
-from knnmt.store.store import Datastore
+from knnmt.corpus import CleanSettings, Languages, Segment, clean, read
+from knnmt.datastore import Datastore
 from knnmt.errors import DataError, KnnmtError, StoreError, UsageError
 from knnmt.model.checkpoint import Model, load
 from knnmt.model.represent import represent
 from knnmt.model.transformer import KeyKind
+from knnmt.store.manifest import ALIGNER, INDEX, MANIFEST
+from knnmt.store.schema import ARRAYS
 from knnmt.systems import SYSTEMS
 
 from ..oracle import datastore as oracle
@@ -128,7 +129,7 @@ def oracle_segments(model: Model, pairs: list[Pair], states: list[tuple[Rows, Ro
 
 def clusters_of(store: Datastore, segments: list[oracle.Segment], unit: bool) -> dict[oracle.Place, int]:
     """Which cluster the store has put each source token in: the token is told by its state."""
-    part = store.part
+    part = store.parts[0]
     assign: dict[oracle.Place, int] = {}
     numbers = np.searchsorted(part["cluster_starts"], np.arange(part.sizes["tokens"]), side="right") - 1
     places: dict[int, list[tuple[oracle.Place, Any]]] = defaultdict(list)
@@ -158,7 +159,7 @@ def assert_the_oracles(
     store: Datastore, model: Model, pairs: list[Pair], states: list[tuple[Rows, Rows]], links: Links, k_max: int | None
 ) -> None:
     """Compare every array: whole numbers exactly, states as far as 16 bits go, rankings up to equal distances."""
-    part, metric = store.part, store.manifest.metric
+    part, metric = store.parts[0], store.manifest.metric
     segments = oracle_segments(model, pairs, states, links)
     assign = clusters_of(store, segments, unit=metric == "cosine")
     vocabulary = model.transformer.architecture.source_vocabulary
@@ -200,16 +201,18 @@ def test_a_store_holds_what_slow_numpy_makes_of_the_models_states(
     chosen = settings(**changes)
     report = build([corpus], model, tmp_path / "store", "de-en", chosen)
     store = Datastore.open(tmp_path / "store")
-    assert {f"{name}.npy" for name in format.ARRAYS} - set(store.verify()) == {
+    assert {f"{name}.npy" for name in ARRAYS} - set(store.verify()) == {
         *(f"{side}_{kind}.npy" for side in ("source", "target") for kind in ("codes", "codebooks")),
         "given_links.npy", "given_offsets.npy",
     }  # fmt: skip
     pairs = ids_of(model, cleaned(corpus))
     links = store.aligner().align(bitext_of(model, pairs))
     assert_the_oracles(store, model, pairs, states_alone(model, corpus, chosen.key), links, chosen.k_max)
-    assert len(store.part["cluster_source"]) > 2 * len(np.unique(store.part["cluster_offsets"]))  # many in a type
+    assert len(store.parts[0]["cluster_source"]) > 2 * len(
+        np.unique(store.parts[0]["cluster_offsets"])
+    )  # many in a type
     if chosen.metric == "cosine":
-        lengths = np.linalg.norm(store.part["target_keys"].astype(float), axis=1)
+        lengths = np.linalg.norm(store.parts[0]["target_keys"].astype(float), axis=1)
         np.testing.assert_allclose(lengths, 1, atol=1e-3)
     assert store.manifest.key == chosen.key
     assert store.manifest.kept == report.kept == len(store) == len(pairs)
@@ -219,14 +222,14 @@ def test_a_store_holds_what_slow_numpy_makes_of_the_models_states(
 
 def test_the_scale_is_the_median_distance_of_two_keys(built: Path) -> None:
     store = Datastore.open(built)
-    keys = store.part["target_keys"].astype(np.float32)
+    keys = store.parts[0]["target_keys"].astype(np.float32)
     distances = np.square(keys[:, None] - keys[None, :]).sum(axis=2)
     assert store.manifest.scale == pytest.approx(float(np.median(distances)), rel=0.1)
 
 
 def test_the_most_frequent_types_are_named(built: Path, model: Model) -> None:
     store = Datastore.open(built)
-    counts = np.diff(store.part["type_offsets"])
+    counts = np.diff(store.parts[0]["type_offsets"])
     named = store.manifest.frequent_types
     assert [kind.tokens for kind in named] == sorted(counts[counts > 0].tolist(), reverse=True)[:20]
     order = np.argsort(-counts, kind="stable")[: len(named)]
@@ -239,12 +242,12 @@ def test_the_most_frequent_types_are_named(built: Path, model: Model) -> None:
 def test_quantized_keys_take_the_place_of_keys(model: Model, corpus: Path, built: Path, tmp_path: Path) -> None:
     report = build([corpus], model, tmp_path / "store", "de-en", settings(keys="pq"))
     store, plain = Datastore.open(tmp_path / "store"), Datastore.open(built)
-    assert len(list(store.verify())) == len(plain.part.files) + 2
+    assert len(list(store.verify())) == len(plain.parts[0].files) + 2
     for side in ("target", "source"):
-        assert f"{side}_keys" not in store.part
-        keys = plain.part[f"{side}_keys"].astype(np.float32)
-        codes, codebooks = store.part[f"{side}_codes"], store.part[f"{side}_codebooks"]
-        assert codes.shape == (len(keys), store.part.sizes["subspaces"])
+        assert f"{side}_keys" not in store.parts[0]
+        keys = plain.parts[0][f"{side}_keys"].astype(np.float32)
+        codes, codebooks = store.parts[0][f"{side}_codes"], store.parts[0][f"{side}_codebooks"]
+        assert codes.shape == (len(keys), store.sizes["subspaces"])
         width = codebooks.shape[2]
         for subspace, centroids in enumerate(codebooks):
             parts = keys[:, subspace * width : (subspace + 1) * width]
@@ -252,9 +255,9 @@ def test_quantized_keys_take_the_place_of_keys(model: Model, corpus: Path, built
             chosen = away[np.arange(len(keys)), codes[:, subspace]]
             np.testing.assert_allclose(chosen, away.min(axis=1), atol=1e-5)  # the nearest centroid, or one as near
         decoded = np.concatenate([codebooks[part][codes[:, part]] for part in range(len(codebooks))], axis=1)
-        np.testing.assert_allclose(store.part[f"{side}_norms"], np.square(decoded).sum(axis=1), rtol=1e-5)
-        np.testing.assert_allclose(plain.part[f"{side}_norms"], np.square(keys).sum(axis=1), rtol=1e-5)
-    sizes = {name: file.size for name, file in plain.part.files.items()}
+        np.testing.assert_allclose(store.parts[0][f"{side}_norms"], np.square(decoded).sum(axis=1), rtol=1e-5)
+        np.testing.assert_allclose(plain.parts[0][f"{side}_norms"], np.square(keys).sum(axis=1), rtol=1e-5)
+    sizes = {name: file.size for name, file in plain.parts[0].files.items()}
     assert report.left_out == sizes["target_keys.npy"] + sizes["source_keys.npy"]
 
 
@@ -273,7 +276,7 @@ def test_a_store_for_one_system_leaves_out_what_that_does_not_need(
     store = Datastore.open(tmp_path / "store")
     assert set(store.verify()) == set(there)
     with pytest.raises(StoreError, match="was built without target_keys"):
-        store.part["target_keys"]
+        store.parts[0]["target_keys"]
 
 
 def test_an_index_over_all_keys_is_made_where_asked_for(
@@ -282,10 +285,10 @@ def test_an_index_over_all_keys_is_made_where_asked_for(
     faiss = pytest.importorskip("faiss")
     build([corpus], model, tmp_path / "store", "de-en", settings(index=True))
     store = Datastore.open(tmp_path / "store")
-    assert format.INDEX in set(store.verify())
-    assert format.INDEX not in Datastore.open(built).part.files
-    index = faiss.read_index(str(store.part.file(format.INDEX)))
-    keys = store.part["target_keys"].astype(np.float32)
+    assert INDEX in set(store.verify())
+    assert INDEX not in Datastore.open(built).parts[0].files
+    index = faiss.read_index(str(store.parts[0].file(INDEX)))
+    keys = store.parts[0]["target_keys"].astype(np.float32)
     distances, nearest = index.search(keys[:20], 1)
     assert index.ntotal == len(keys)
     assert np.allclose(distances, 0, atol=1e-3)
@@ -342,7 +345,7 @@ def test_links_of_another_aligner_are_taken_as_they_are(model: Model, with_long_
     assert list(store.segments()) == kept
     assert report.kept == len(kept) == 41
     assert report.dropped == store.manifest.dropped == {"too long": 3, "empty": 1}
-    assert format.ALIGNER not in store.part.files
+    assert ALIGNER not in store.parts[0].files
     assert store.manifest.settings["clean"] is None
     list(store.verify())
     pairs = ids_of(model, kept)
@@ -352,12 +355,15 @@ def test_links_of_another_aligner_are_taken_as_they_are(model: Model, with_long_
     assert np.array_equal(states[first][0], states[second][0])
     segments = oracle_segments(model, pairs, states, links)
     expected = sorted(
-        (segment.source_ids[i], sorted({int(store.part["target_offsets"][n]) + j for o, j in segment.links if o == i}))
+        (
+            segment.source_ids[i],
+            sorted({int(store.parts[0]["target_offsets"][n]) + j for o, j in segment.links if o == i}),
+        )
         for n, segment in enumerate(segments)
         for i in {i for i, _ in segment.links}
     )
-    types = np.repeat(np.arange(len(store.part["type_offsets"]) - 1), np.diff(store.part["type_offsets"]))
-    linked = np.split(store.part["link_entries"], store.part["link_offsets"])[1:-1]
+    types = np.repeat(np.arange(len(store.parts[0]["type_offsets"]) - 1), np.diff(store.parts[0]["type_offsets"]))
+    linked = np.split(store.parts[0]["link_entries"], store.parts[0]["link_offsets"])[1:-1]
     assert sorted((int(kind), some.tolist()) for kind, some in zip(types, linked, strict=True)) == expected
 
 
@@ -372,7 +378,7 @@ def test_the_links_of_the_aligner_may_be_given_back_to_it(
     (tmp_path / "links.txt").write_text("".join(f"{line}\n" for line in lines))
     build([corpus], model, tmp_path / "store", "de-en", SETTINGS, alignments=tmp_path / "links.txt")
     ours, given = part_files(built), part_files(tmp_path / "store")
-    del ours[format.ALIGNER]
+    del ours[ALIGNER]
     assert {"given_links.npy", "given_offsets.npy"} <= set(given)  # a compaction has no other
     assert {name: content for name, content in given.items() if not name.startswith("given_")} == ours
 
@@ -493,14 +499,14 @@ def test_another_store_is_replaced_only_where_that_is_said(
     assert leftovers(there.parent) == {"store"}
 
     old = Datastore.open(there)
-    before = {name: np.array(old.part[name]) for name in ("target_ids", "ranking_entries")}
+    before = {name: np.array(old.parts[0][name]) for name in ("target_ids", "ranking_entries")}
     seen = set()
 
     def progress(stage: str, some: int, total: int | None) -> None:
         seen.add(stage)
         now = Datastore.open(there)
         assert now.manifest == old.manifest
-        assert len(list(now.verify())) == len(old.part.files)
+        assert len(list(now.verify())) == len(old.parts[0].files)
 
     build([corpus], model, there, "de-en", other, replace=True, progress=progress)
     assert seen == {"read", "align", "represent", "cluster", "prototypes", "similar", "keys"}
@@ -508,7 +514,9 @@ def test_another_store_is_replaced_only_where_that_is_said(
     assert new.manifest.settings["k_max"] == 3
     assert list(new.verify())
     assert len(list(there.glob("part-*"))) == 1
-    assert all(np.array_equal(old.part[name], array) for name, array in before.items())  # whoever had it open has it
+    assert all(
+        np.array_equal(old.parts[0][name], array) for name, array in before.items()
+    )  # whoever had it open has it
     assert leftovers(there.parent) == {"store"}
 
 
@@ -528,7 +536,7 @@ def test_a_corpus_that_changed_makes_another_store(model: Model, tmp_path: Path)
 def test_a_store_that_cannot_be_read_is_not_overwritten_unasked(
     model: Model, corpus: Path, there: Path, damage: str
 ) -> None:
-    manifest = there / format.MANIFEST
+    manifest = there / MANIFEST
     if damage == "newer":
         manifest.write_text(json.dumps({"knnmt": {"format": 2}}))
     else:

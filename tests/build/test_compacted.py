@@ -9,14 +9,15 @@ import pytest
 import torch
 
 from knnmt import Translator
-from knnmt.corpus.segment import Segment
 from knnmt.build.build import build
 from knnmt.build.compact import compact
 from knnmt.build.settings import BuildSettings
-from knnmt.store.store import Datastore
+from knnmt.corpus.segment import Segment
+from knnmt.datastore import Datastore
 from knnmt.errors import StoreError
 from knnmt.model.checkpoint import Model, load
-from knnmt.retrieval.tensors import Tensors
+from knnmt.retrieval.live import LiveStore
+from knnmt.systems.proto import whole_prototypes
 
 from .examples import parallel_text
 from .test_prototypes import groups_of
@@ -76,7 +77,7 @@ def test_an_interrupted_compaction_is_not_taken_up_for_other_texts(
 
 def prototypes_without_lessons(store: Datastore) -> None:
     """The prototypes are those of all links but the lessons', and all of them can be found."""
-    part = store.part
+    part = store.parts[0]
     folded = {lesson.folded for lesson in store.lessons.taught.values() if lesson.folded is not None}
     lessons = folded | store.lessons.removed
     entries = np.arange(part.sizes["entries"])
@@ -85,7 +86,7 @@ def prototypes_without_lessons(store: Datastore) -> None:
     assert sorted(part["proto_members"].tolist()) == sorted(expected)
     assert lost
     assert part["proto_counts"].sum() == len(expected)
-    whole = Tensors(store, torch.device("cpu")).whole_prototypes
+    whole = whole_prototypes(LiveStore(store, torch.device("cpu")).view)
     assert whole is not None
     assert bool(whole.all())
 
@@ -108,7 +109,7 @@ def test_a_store_of_nothing_but_lessons_finds_no_prototypes(store: Datastore, mo
     store.remove([segment.id or "" for segment in store.segments()][:30])
     store.compact(model)
     assert len(store) == 2
-    whole = Tensors(store, torch.device("cpu")).whole_prototypes
+    whole = whole_prototypes(LiveStore(store, torch.device("cpu")).view)
     assert whole is not None
     assert not bool(whole.any())
     wanted = model.tokenizer.decode(model.tokenizer.encode_target([LESSONS[0].target])[0])
@@ -121,7 +122,7 @@ def test_a_store_of_nothing_but_lessons_finds_no_prototypes(store: Datastore, mo
 
 def links_of(store: Datastore) -> dict[tuple[str, str], list[tuple[int, list[int]]]]:
     """Of each segment, by its texts: the types of its source tokens and the target tokens that each is linked to."""
-    part, found = store.part, dict[tuple[str, str], list[tuple[int, list[int]]]]()
+    part, found = store.parts[0], dict[tuple[str, str], list[tuple[int, list[int]]]]()
     types = np.repeat(np.arange(len(part["type_offsets"]) - 1), np.diff(part["type_offsets"]))
     for kind, entries in zip(types.tolist(), np.split(part["link_entries"], part["link_offsets"])[1:-1], strict=True):
         segments, places = store.where(entries.astype(np.int64))
@@ -166,7 +167,7 @@ def test_links_that_were_given_stay(given_links: Path, model: Model, tmp_path: P
 def test_links_that_are_not_there_cannot_stay(given_links: Path, model: Model, tmp_path: Path) -> None:
     """As in stores that were built before they kept them."""
     store = Datastore.open(shutil.copytree(given_links, tmp_path / "store"))
-    del store.part.files["given_links.npy"]
+    del store.parts[0].files["given_links.npy"]
     store.remove([next(store.segments()).id or ""])
     with pytest.raises(StoreError, match="was built from links made elsewhere and does not hold them"):
         store.compact(model)
@@ -174,7 +175,7 @@ def test_links_that_are_not_there_cannot_stay(given_links: Path, model: Model, t
 
 def test_links_that_lead_elsewhere_are_refused(given_links: Path, model: Model, tmp_path: Path) -> None:
     store = Datastore.open(shutil.copytree(given_links, tmp_path / "store"))
-    store.part["given_links"][-1, 0] = 999  # of the copy in memory
+    store.parts[0]["given_links"][-1, 0] = 999  # of the copy in memory
     store.remove([next(store.segments()).id or ""])
     with pytest.raises(StoreError, match="its links lead out of their segments"):
         store.compact(model)

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from knnmt.store import format
-from knnmt.store.store import Datastore
+from knnmt.datastore import Datastore
 from knnmt.errors import StoreError
+from knnmt.store.manifest import MANIFEST, work_folder
 
 from .examples import parallel_text
 
@@ -138,18 +138,18 @@ class Builder:
         self.prepare()
         assert self.build(kill_at=steps.index(FIRST_OF_SEAL))["code"] == -9
         assert self.stage() == "seal"
-        return shutil.copytree(format.work_folder(self.out), self.folder / "unsealed")
+        return shutil.copytree(work_folder(self.out), self.folder / "unsealed")
 
     def prepare(self, before: Path | None = None, begun: Path | None = None) -> None:
         """Set up what a build meets: a store, the work of a build before it, or nothing."""
-        for place, wanted in ((self.out, before), (format.work_folder(self.out), begun)):
+        for place, wanted in ((self.out, before), (work_folder(self.out), begun)):
             shutil.rmtree(place, ignore_errors=True)
             if wanted is not None:
                 shutil.copytree(wanted, place)
 
     def stage(self) -> str:
         """The stage that a killed build was in; `publish` when all are done."""
-        work = format.work_folder(self.out)
+        work = work_folder(self.out)
         if not (work / "plan").exists():
             return "before or after"
         return next((stage for stage in STAGES if not (work / f"{stage}.done").exists()), "publish")
@@ -240,13 +240,13 @@ def kill_at_step(builder: Builder, step: int, what: str, before: Path | None, be
     builder.prepare(before, begun)
     replace = before is not None
     assert builder.build(kill_at=step, replace=replace)["code"] == -9, what
-    if before is None and not (builder.out / format.MANIFEST).exists():
+    if before is None and not (builder.out / MANIFEST).exists():
         with pytest.raises(StoreError, match="no datastore"):
             Datastore.open(builder.out)
     else:
         assert list(Datastore.open(builder.out).verify()), what
-        manifests = [builder.expected[format.MANIFEST], before and (before / format.MANIFEST).read_bytes()]
-        assert (builder.out / format.MANIFEST).read_bytes() in manifests, what
+        manifests = [builder.expected[MANIFEST], before and (before / MANIFEST).read_bytes()]
+        assert (builder.out / MANIFEST).read_bytes() in manifests, what
     assert builder.build(replace=replace)["code"] == 0, f"the same command did not finish what was killed at: {what}"
     builder.assert_finished(what)
 

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from knnmt.align.bitext import Int64, offsets_of
-from knnmt.store import arrays
 from knnmt.build.kmeans import Clusters, Float16, Ranking, centroids, cluster, rank
+from knnmt.csr import Int64, offsets_of
 from knnmt.errors import DataError, UsageError
+from knnmt.store import arrays
 
 Drawn = tuple[Float16, Int64, Int64, dict[str, Any]]
 
@@ -249,7 +249,7 @@ def test_centroids_are_the_means(seed: int, sizes: list[int], unit: bool, worker
     order = np.random.default_rng(seed).permutation(starts[-1] + 3)[: starts[-1]]
     expected = [mean_of(states[part], unit).astype(np.float16) for part in np.split(order, starts)[1:-1]]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("knnmt.align.bitext.BLOCK_SIZE", 30)  # of 6 rows: some clusters are larger
+        patch.setattr("knnmt.csr.BLOCK_SIZE", 30)  # of 6 rows: some clusters are larger
         patch.setattr("knnmt.build.kmeans.BATCH_BYTES", 120)
         found = centroids(states, order, starts, unit=unit, workers=workers)
     assert found.dtype == np.float16
@@ -303,7 +303,7 @@ def test_rankings_are_the_slow_ones(
     link_offsets = offsets_of(rng.integers(0, 3, starts[-1]))
     entries = rng.integers(0, 12, link_offsets[-1]).astype(np.int32)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("knnmt.align.bitext.BLOCK_SIZE", block)
+        patch.setattr("knnmt.csr.BLOCK_SIZE", block)
         patch.setattr("knnmt.build.kmeans.BATCH_BYTES", block)
         ranking = rank(keys, ids, starts, link_offsets, entries, k_max, unit=unit, workers=workers)
 

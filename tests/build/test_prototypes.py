@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from knnmt.align import AlignSettings, bitext
+from knnmt import csr
+from knnmt.align import AlignSettings
+from knnmt.build.settings import BuildSettings
+from knnmt.datastore import Datastore
+from knnmt.model.checkpoint import Model, load
 from knnmt.search import pq
 from knnmt.store import arrays
-from knnmt.build.settings import BuildSettings
-from knnmt.store.store import Datastore
-from knnmt.model.checkpoint import Model, load
 
 from .examples import parallel_text
 
@@ -30,14 +31,14 @@ def built(model: Model, folder: Path, size: int) -> Datastore:
 
 
 def decoded(store: Datastore, side: str) -> NDArray[np.float32]:
-    middle, step = store.part[f"proto_{side}_steps"]
-    means: NDArray[np.float32] = store.part[f"proto_{side}"] * step + middle
+    middle, step = store.parts[0][f"proto_{side}_steps"]
+    means: NDArray[np.float32] = store.parts[0][f"proto_{side}"] * step + middle
     return means
 
 
 def groups_of(store: Datastore) -> dict[tuple[int, int], dict[int, int]]:
     """The distinct entries of each source type and target token, with the first source row that links to each."""
-    part = store.part
+    part = store.parts[0]
     groups: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
     for kind in range(len(part["type_offsets"]) - 1):
         for row in range(part["type_offsets"][kind], part["type_offsets"][kind + 1]):
@@ -49,7 +50,7 @@ def groups_of(store: Datastore) -> dict[tuple[int, int], dict[int, int]]:
 @pytest.mark.parametrize("size", [1, 4, 1000])
 def test_prototypes_stand_for_the_links_of_one_type_and_token(model: Model, tmp_path: Path, size: int) -> None:
     store = built(model, tmp_path, size)
-    part, groups = store.part, groups_of(store)
+    part, groups = store.parts[0], groups_of(store)
     source, target = decoded(store, "source"), decoded(store, "target")
     keys, source_keys = part["target_keys"].astype(np.float32), part["source_keys"].astype(np.float32)
     kinds = np.repeat(np.arange(len(part["proto_offsets"]) - 1), np.diff(part["proto_offsets"]))
@@ -80,10 +81,10 @@ def test_a_store_is_the_same_however_much_is_worked_on_at_a_time(
     for name in ("large", "small"):
         (tmp_path / name).mkdir()
     large = built(model, tmp_path / "large", 4)
-    monkeypatch.setattr(bitext, "BLOCK_SIZE", 1 << 11)
+    monkeypatch.setattr(csr, "BLOCK_SIZE", 1 << 11)
     small = built(model, tmp_path / "small", 4)
     for name in ("proto_members", "proto_entries", "proto_offsets", "proto_source", "proto_target"):
-        assert np.array_equal(small.part[name], large.part[name]), name
+        assert np.array_equal(small.parts[0][name], large.parts[0][name]), name
 
 
 def test_states_in_bytes_are_off_by_half_a_step_at_most() -> None:

@@ -9,7 +9,7 @@ import pytest
 from knnmt.align import AlignSettings
 from knnmt.build.settings import BuildSettings
 from knnmt.build.similar import LEAST, principal, shares
-from knnmt.store.store import Datastore
+from knnmt.datastore import Datastore
 from knnmt.errors import UsageError
 from knnmt.model.checkpoint import Model, load
 from knnmt.systems import SYSTEMS
@@ -31,7 +31,7 @@ def built(model: Model, folder: Path, **changes: object) -> Datastore:
 
 
 def test_tokens_know_their_segments_and_their_shares(model: Model, tmp_path: Path) -> None:
-    part = built(model, tmp_path).part
+    part = built(model, tmp_path).parts[0]
     names = ("type_offsets", "link_offsets", "link_entries", "target_offsets")
     truth = segments_of({name: part[name] for name in names})
     for name, values in truth.items():
@@ -43,7 +43,7 @@ def test_tokens_know_their_segments_and_their_shares(model: Model, tmp_path: Pat
 
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_narrow_keys_stand_for_the_keys(model: Model, tmp_path: Path, side: str) -> None:
-    part = built(model, tmp_path, systems=("similar", "fast")).part
+    part = built(model, tmp_path, systems=("similar", "fast")).parts[0]
     projected = (
         part[f"{side}_keys"].astype(np.float64) @ part[f"small_{side}_projection"] - part[f"small_{side}_middle"]
     )
@@ -74,12 +74,12 @@ def test_a_rare_word_tells_more_than_a_frequent_one_and_a_short_segment_more_tha
 
 def test_a_budget_decides_how_wide_target_keys_are(model: Model, tmp_path: Path) -> None:
     def opened(store: Datastore) -> int:
-        return sum(store.part.files[f"{name}.npy"].size for name in SYSTEMS["similar"].arrays)
+        return sum(store.parts[0].files[f"{name}.npy"].size for name in SYSTEMS["similar"].arrays)
 
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     wide = built(model, tmp_path / "a")
-    assert wide.part.sizes["target_small"] == min(wide.part.sizes["width"], LEAST)
+    assert wide.parts[0].sizes["target_small"] == min(wide.parts[0].sizes["width"], LEAST)
     budget = opened(wide) + 4 * 10**5
     narrow = built(model, tmp_path / "b", budget=budget)
     assert opened(narrow) <= budget

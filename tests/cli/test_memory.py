@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from knnmt.build.build import build
 from knnmt.build.settings import BuildSettings
 from knnmt.cli.app import app
+from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import load
-from knnmt.store.store import Datastore
 
 from ..build.examples import parallel_text
 

@@ -5,9 +5,9 @@ import subprocess
 from pathlib import Path
 
 from knnmt.corpus import Languages, read
+from knnmt.datastore import Datastore
 from knnmt.retrieval.gate import Purpose
 from knnmt.retrieval.tuned import Tuned
-from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
 
 from ..retrieval.examples import random_gate

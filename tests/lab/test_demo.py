@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from knnmt.corpus import Segment
+from knnmt.datastore import Datastore
 from knnmt.errors import UsageError
 from knnmt.lab import demo
 from knnmt.model.checkpoint import Model, load
-from knnmt.store.store import Datastore
 from knnmt.tune import Trial, grid, tune
 
 from ..build.examples import ENGLISH, GERMAN

@@ -13,6 +13,7 @@ import pytest
 from knnmt.build import build as building
 from knnmt.build.settings import BuildSettings
 from knnmt.corpus import Languages, read
+from knnmt.datastore import Datastore
 from knnmt.errors import DataError, UsageError
 from knnmt.evaluate import bleu, evaluate
 from knnmt.lab.reproduce import Config, Results, reproduce, run
@@ -20,8 +21,7 @@ from knnmt.lab.reproduce.score import compare
 from knnmt.model.checkpoint import load
 from knnmt.overlap import overlaps
 from knnmt.retrieval.tuned import Tuned
-from knnmt.store import format
-from knnmt.store.store import Datastore
+from knnmt.store.manifest import read_manifest
 from knnmt.systems import SYSTEMS
 from knnmt.translate import TranslateSettings, Translator
 from knnmt.tune import grid, tune
@@ -149,7 +149,7 @@ def test_everything_is_made_and_told(done: tuple[Path, Results], data: Path, wri
             assert one.tuned.settings == tuned.settings.model_dump(mode="json", by_alias=True)
             assert one.tuned.bleu >= one.tuned.base_bleu
             files = [f"{array}.npy" for array in SYSTEMS[one.system].arrays]
-            assert one.bytes == sum((store.part.folder / name).stat().st_size for name in files)
+            assert one.bytes == sum((store.parts[0].folder / name).stat().st_size for name in files)
     assert first.systems["base"].bytes == 0
     assert first.systems["faster-constant"].tuned.settings["adapt"] == "constant"  # type: ignore[union-attr]
     assert first.systems["faster"].bytes < first.systems["knn"].bytes
@@ -260,7 +260,7 @@ def test_quantized_keys_count_as_they_are_kept(data: Path, written: Path, tmp_pa
     config = changed(written, build__keys="pq", build__systems=["knn", "faster"], resamples=2,
                      domains=[Config.load(written).domains[0].model_dump(mode="json")])  # fmt: skip
     found = reproduce(config, data, tmp_path / "new", device="cpu", jobs=1).domains[0]
-    files = format.read_manifest(tmp_path / "new" / "one" / "store").parts[0].files
+    files = read_manifest(tmp_path / "new" / "one" / "store").parts[0].files
     kept = ("target_ids", "target_codes", "target_codebooks", "target_norms")
     assert found.systems["knn"].bytes == sum(files[f"{name}.npy"].size for name in kept)
 
@@ -277,7 +277,6 @@ def find_spec(name, path=None, target=None):
 PathFinder.find_spec = find_spec
 from pathlib import Path
 import torch
-from knnmt.lab.reproduce import Config, reproduce
 torch.set_num_threads(1)
 found = reproduce(Config.load(Path(sys.argv[1])), Path(sys.argv[2]), Path(sys.argv[3]), device="cpu", jobs=1)
 assert found.domains[0].built.dropped == {}

@@ -15,13 +15,14 @@ from torch import Tensor
 
 from knnmt.build.build import build
 from knnmt.build.settings import BuildSettings
+from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import Model
 from knnmt.model.transformer import States
 from knnmt.retrieval.gate import SHAPES, Gate, Purpose
 from knnmt.retrieval.session import Retriever
 from knnmt.search import pq
-from knnmt.store.format import Metric
-from knnmt.store.store import Datastore
+from knnmt.search.metric import Metric
+from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Found
 
@@ -107,7 +108,8 @@ class Case:
     def look(self, retriever: Retriever) -> Any:
         """Begin a search of all sentences, and give their decoder states beside it."""
         device = retriever.live.view.device
-        return retriever.look(*(each.to(device) for each in self.padded()))
+        ids, mask, states = (each.to(device) for each in self.padded())
+        return retriever.look(ids, mask, states)
 
     def found(self, retriever: Retriever) -> Found:
         """What the decoder states find."""
@@ -131,7 +133,8 @@ def oracle_settings(chosen: RetrievalSettings, metric: str) -> systems.Settings:
     completed = SYSTEMS[chosen.system].complete(chosen, 1.0)
     return systems.Settings(
         k=chosen.k, c=completed.c or 0, temperature=chosen.temperature or 1.0, metric=metric, probe=chosen.probe,
-        lam=completed.weight or 0.0, lam_max=completed.weight or 0.0, tau=chosen.reach if chosen.adapt == "distance" else None,
+        lam=completed.weight or 0.0, lam_max=completed.weight or 0.0,
+        tau=chosen.reach if chosen.adapt == "distance" else None,
     )  # fmt: skip
 
 
@@ -169,7 +172,7 @@ def some_segments(offsets: NDArray[np.int64], share: float, seed: int) -> tuple[
 
 def decoded(store: Datastore, side: str) -> NDArray[np.float32]:
     """The keys that a quantized store stands for."""
-    codes, codebooks = (torch.from_numpy(store.part[f"{side}_{what}"]) for what in ("codes", "codebooks"))
+    codes, codebooks = (torch.from_numpy(store.parts[0][f"{side}_{what}"]) for what in ("codes", "codebooks"))
     states: NDArray[np.float32] = pq.decode(codes, codebooks).numpy()
     return states
 

@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from knnmt.align.bitext import Bitext, Links, offsets_of
+from knnmt.align.bitext import Bitext, Links
 from knnmt.build import kmeans
 from knnmt.build.build import build
 from knnmt.build.settings import BuildSettings
-from knnmt.build.stages import group_by_type
+from knnmt.csr import offsets_of
+from knnmt.datastore import Datastore
 from knnmt.decode.beam import search
 from knnmt.model.checkpoint import FAMILIES, convert, load
 from knnmt.model.tokenizer import SpecialTokens
 from knnmt.model.transformer import States
 from knnmt.retrieval.session import Retriever
-from knnmt.store.store import Datastore
+from knnmt.store.entries import group_by_type
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
 
@@ -210,11 +211,11 @@ def test_8_padding_the_beginning_and_tags_are_never_values(
     (tmp_path / "corpus.tsv").write_text("".join(lines), encoding="utf-8")
     build([tmp_path / "corpus.tsv"], model, tmp_path / "store", langs, BuildSettings(clean=None, cluster_size=8))
     store = Datastore.open(tmp_path / "store")
-    values = set(store.part["target_ids"].tolist())
+    values = set(store.parts[0]["target_ids"].tolist())
     special = {hf.convert_tokens_to_ids(token) for token in codes} - {hf.unk_token_id}
     assert len(special) > 2
     assert values & special == {model.special.end}
     # an end once a segment, as its last entry
-    ends = store.part["target_offsets"][1:] - 1
-    assert np.flatnonzero(store.part["target_ids"] == model.special.end).tolist() == ends.tolist()
-    assert set(store.part["ranking_tokens"].tolist()) <= values
+    ends = store.parts[0]["target_offsets"][1:] - 1
+    assert np.flatnonzero(store.parts[0]["target_ids"] == model.special.end).tolist() == ends.tolist()
+    assert set(store.parts[0]["ranking_tokens"].tolist()) <= values

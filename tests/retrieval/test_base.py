@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import Model, load
-from knnmt.store.store import Datastore
 from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knnmt.retrieval.mix import MOST, mix, weights
+from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Neighbours, merge
 
@@ -54,7 +55,7 @@ def test_mixing_is_the_dense_formula(seed: int, k: int, weight: float) -> None:
     logits, tokens, scores = drawn(seed, k)
     found = Neighbours(*merge(tokens, scores), nearest_of(scores).abs())
     chosen = RetrievalSettings(weight=weight, adapt="constant")
-    lam = weights(found.nearest, chosen, 1.0)
+    lam = weights(found.nearest, chosen)
     p_mt = logits.double().softmax(-1)
     normaliser = logits.logsumexp(-1)
     after = mix(logits, normaliser, found.tokens, found.log_p, lam)
@@ -88,7 +89,11 @@ def test_a_beam_that_found_nothing_is_left_alone(seed: int) -> None:
     found = Neighbours(*merge(tokens, scores), torch.where((scores > -torch.inf).any(-1), 1.0, torch.inf))
     before, normaliser = logits.clone(), logits.logsumexp(-1)
     after = mix(
-        logits, normaliser, found.tokens, found.log_p, weights(found.nearest, RetrievalSettings(adapt="constant"), 1.0)
+        logits,
+        normaliser,
+        found.tokens,
+        found.log_p,
+        weights(found.nearest, RetrievalSettings(adapt="constant", weight=0.9)),
     )
     assert torch.equal(logits[1], before[1])
     assert torch.equal(after[1], normaliser[1])
@@ -97,7 +102,7 @@ def test_a_beam_that_found_nothing_is_left_alone(seed: int) -> None:
 def test_a_weight_of_1_leaves_a_trace_of_the_model_where_the_store_is_silent() -> None:
     logits = torch.zeros(1, 1, 4)
     found = Neighbours(*merge(torch.tensor([[[2]]]), torch.zeros(1, 1, 1)), torch.zeros(1, 1))
-    lam = weights(found.nearest, RetrievalSettings(weight=1.0, adapt="constant"), 1.0)
+    lam = weights(found.nearest, RetrievalSettings(weight=1.0, adapt="constant"))
     assert lam.item() == pytest.approx(MOST, abs=1e-7)
     after = mix(logits, torch.full((1, 1), 4.0).log(), found.tokens, found.log_p, lam)
     p = (logits - after[:, :, None]).exp()[0, 0]
@@ -128,5 +133,7 @@ def test_merging_sums_by_token_and_gives_a_repeated_token_one_sum(seed: int, k: 
 def test_the_weight_falls_in_a_line_to_0_at_the_reach(nearest: float, wanted: float) -> None:
     chosen: dict[str, Any] = {"weight": 0.8, "adapt": "distance"}
     for given_reach, scale in ((4.0, 1.0), (None, 8.0)):  # a half of the scale, if it is not given
-        lam = weights(torch.tensor([[nearest]]), RetrievalSettings(**chosen, reach=given_reach), scale)
+        lam = weights(
+            torch.tensor([[nearest]]), SYSTEMS["knn"].complete(RetrievalSettings(**chosen, reach=given_reach), scale)
+        )
         assert lam.item() == pytest.approx(wanted)

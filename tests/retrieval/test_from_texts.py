@@ -11,9 +11,9 @@ import transformers
 from knnmt.align import Bitext
 from knnmt.build.settings import BuildSettings
 from knnmt.corpus.segment import Segment
+from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import load
 from knnmt.retrieval.live import LiveStore
-from knnmt.store.store import Datastore
 from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Found, Source
@@ -117,7 +117,7 @@ def test_stores_find_what_the_texts_say(model_folder: Callable[[str], Path], tmp
     settings = BuildSettings(clean=None, cluster_size=10_000, k_max=None)
     corpus = parallel_text(tmp_path / "corpus.tsv", 16)
     store = Datastore.build(corpus, out=tmp_path / "store", langs="de-en", model=model, settings=settings)
-    assert (np.diff(store.part["cluster_offsets"]) <= 1).all()  # a type is a cluster
+    assert (np.diff(store.parts[0]["cluster_offsets"]) <= 1).all()  # a type is a cluster
     assert len(set(names(store.segments()))) == 16
     oracle = Oracle(folder, store)
     agree(store, oracle)

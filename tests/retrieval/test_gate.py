@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+from knnmt.datastore import Datastore
 from knnmt.errors import DataError, UsageError
 from knnmt.model.transformer import States
 from knnmt.retrieval.gate import FEATURES, FORMAT, SHAPES, Gate, Lesson, Purpose, features, train
 from knnmt.retrieval.mix import MOST, learned
 from knnmt.retrieval.session import Retriever
 from knnmt.retrieval.tuned import Tuned, gate_file
-from knnmt.store.store import Datastore
-from knnmt.systems.settings import RetrievalSettings, gate_file
+from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Neighbours, merge
 
 from ..oracle import datastore
@@ -172,7 +172,7 @@ def test_a_gate_has_no_say_in_what_lessons_weigh(tmp_path: Path) -> None:
     for lean in (-100.0, 100.0):
         gate = random_gate(Purpose("knn", store.manifest.key, "squared")).leaning(lean)
         look = case.look(ready(store, chosen(gate)))
-        heard.append(look.heard(states, look.neighbours(states).nearest))
+        heard.append(look.heard(states, look.lookup.neighbours(states).nearest))
     assert heard[0] is not None
     assert (heard[0].weight > 0).any()
     assert torch.equal(heard[0].weight, heard[1].weight)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from knnmt.datastore import Datastore
 from knnmt.errors import StoreError
 from knnmt.model.checkpoint import Model, load
 from knnmt.retrieval.session import Retriever, SentenceLookup
-from knnmt.store.format import INDEX
-from knnmt.store.store import Datastore
+from knnmt.store.manifest import INDEX
 from knnmt.systems.settings import RetrievalSettings
 
 from .examples import CPU, built, some_segments
@@ -33,7 +33,7 @@ def store(model: Model, tmp_path_factory: pytest.TempPathFactory, request: pytes
 def looks(store: Datastore, nprobe: int = 32, **options: Any) -> list[SentenceLookup]:
     """By the index, and exactly."""
     ids = torch.zeros(2, 1, dtype=torch.int64)
-    source = ids, ids == 0, torch.zeros(2, 1, store.part.sizes["width"])
+    source = ids, ids == 0, torch.zeros(2, 1, store.sizes["width"])
     return [
         Retriever(store, CPU, RetrievalSettings(system="knn", k=5, index=index, nprobe=nprobe), **options).look(*source)
         for index in (True, False)
@@ -43,7 +43,7 @@ def looks(store: Datastore, nprobe: int = 32, **options: Any) -> list[SentenceLo
 def states_near(store: Datastore) -> torch.Tensor:
     """Decoder states (2, 3, d): some keys, moved a little."""
     rng = np.random.default_rng(0)
-    keys = store.part["target_keys"][rng.integers(0, store.part.sizes["entries"], 6)].astype(np.float32)
+    keys = store.parts[0]["target_keys"][rng.integers(0, store.sizes["entries"], 6)].astype(np.float32)
     return torch.from_numpy(keys + rng.normal(scale=0.1, size=keys.shape).astype(np.float32)).view(2, 3, -1)
 
 
@@ -54,7 +54,7 @@ def test_a_flat_index_finds_what_the_exact_search_finds(store: Datastore) -> Non
     torch.testing.assert_close(ours.distances, theirs.distances, rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(ours.nearest, theirs.nearest, rtol=1e-3, atol=1e-3)
     found = [look.lookup.neighbours(query) for look in (by_index, exact)]
-    p = [torch.zeros(2, 3, store.part.sizes["target_vocabulary"]).scatter(2, n.tokens, n.log_p.exp()) for n in found]
+    p = [torch.zeros(2, 3, store.sizes["target_vocabulary"]).scatter(2, n.tokens, n.log_p.exp()) for n in found]
     torch.testing.assert_close(p[0], p[1], rtol=1e-2, atol=1e-3)
     assert (ours.entries == theirs.entries).float().mean() > 0.9  # but for ties
     by_index.keep(torch.tensor([1]))
@@ -62,7 +62,7 @@ def test_a_flat_index_finds_what_the_exact_search_finds(store: Datastore) -> Non
 
 
 def test_segments_left_out_make_room_for_those_behind_them(store: Datastore) -> None:
-    left_out, removed = some_segments(store.part["target_offsets"], 0.6, seed=1)
+    left_out, removed = some_segments(store.parts[0]["target_offsets"], 0.6, seed=1)
     by_index, exact = looks(store, left_out=left_out)
     query = exact.view.query(states_near(store))
     ours, theirs = by_index.lookup.find(query), exact.lookup.find(query)
@@ -75,7 +75,7 @@ def test_an_index_of_lists_is_searched_in_as_many_as_asked_for(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = built(model, tmp_path, index=True)
-    part = store.part
+    part = store.parts[0]
     keys = part["target_keys"].astype(np.float32)
     index = faiss.index_factory(keys.shape[1], "IVF8,Flat")
     index.train(keys)
@@ -90,7 +90,7 @@ def test_an_index_of_lists_is_searched_in_as_many_as_asked_for(
         close = torch.isclose(found.distances, wanted.distances, rtol=1e-3, atol=1e-3)
         assert bool(close.all()) == all_found
         assert (found.distances >= wanted.distances - 1e-3).all()
-    left_out, removed = some_segments(store.part["target_offsets"], 0.6, seed=1)
+    left_out, removed = some_segments(store.parts[0]["target_offsets"], 0.6, seed=1)
     by_index, exact = looks(store, left_out=left_out)  # all of its lists, by the settings' default
     found, wanted = by_index.lookup.find(query), exact.lookup.find(query)
     torch.testing.assert_close(found.distances, wanted.distances, rtol=1e-3, atol=1e-3)
@@ -101,7 +101,7 @@ def test_a_damaged_index_is_refused_before_faiss_reads_it(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = built(model, tmp_path, count=10, index=True)
-    path = store.part.folder / INDEX
+    path = store.parts[0].folder / INDEX
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
@@ -110,7 +110,7 @@ def test_a_damaged_index_is_refused_before_faiss_reads_it(
         raise AssertionError(f"{name} was read")
 
     monkeypatch.setattr(faiss, "read_index", read_index)
-    with pytest.raises(StoreError, match=r"index\.faiss is damaged: its checksum does not fit"):
+    with pytest.raises(StoreError, match=r"index\.faiss is corrupt: its checksum does not fit"):
         looks(Datastore.open(store.path))
 
 
@@ -121,13 +121,13 @@ def test_an_index_is_asked_for_where_there_is_none(model: Model, tmp_path: Path)
 
 def test_an_index_of_another_store_is_refused(model: Model, tmp_path: Path) -> None:
     store = built(model, tmp_path, count=10, index=True)
-    other = faiss.IndexFlatL2(store.part.sizes["width"])
-    other.add(np.zeros((3, store.part.sizes["width"]), np.float32))
+    other = faiss.IndexFlatL2(store.sizes["width"])
+    other.add(np.zeros((3, store.sizes["width"]), np.float32))
     by_index = RetrievalSettings(system="knn", k=5, index=True)
     retriever = Retriever(store, CPU, by_index)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(faiss, "read_index", lambda name: other)
         ids = torch.zeros(1, 1, dtype=torch.int64)
-        with pytest.raises(StoreError, match="its index is not of its entries"):
-            retriever.look(ids, ids == 0, torch.zeros(1, 1, store.part.sizes["width"]))
+        with pytest.raises(StoreError, match="its FAISS index has not as many rows"):
+            retriever.look(ids, ids == 0, torch.zeros(1, 1, store.sizes["width"]))

@@ -9,11 +9,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from knnmt.align.bitext import offsets_of
+import knnmt.search.search as searches
 from knnmt.build import kmeans
+from knnmt.csr import offsets_of
 from knnmt.retrieval.live import LiveStore
 from knnmt.retrieval.session import Retriever
-from knnmt.search import backend as searches
 from knnmt.store.store import Store
 from knnmt.systems import fast, faster
 from knnmt.systems.chosen import Nearest

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from knnmt.retrieval.session import Retriever
 from knnmt.search import compiled_softmax
-from knnmt.store.format import Metric
+from knnmt.search.metric import Metric
 from knnmt.systems import similar as system
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import merge
@@ -115,7 +115,7 @@ def test_the_distribution_is_the_softmax_of_what_was_found(seed: int) -> None:
     for row in range(len(case.ids)):  # a token is written once, or the same more often
         pairs = set(zip(neighbours.tokens[row, 0].tolist(), neighbours.log_p[row, 0].tolist(), strict=True))
         assert len(pairs) == len({token for token, _ in pairs})
-    tokens, log_p = merge(found.tokens, found.scores(look.temperature))
+    tokens, log_p = merge(found.tokens, found.scores(look.lookup.temperature))
     for row in range(len(case.ids)):
         ours, truth = shares(neighbours.tokens[row, 0], neighbours.log_p[row, 0]), shares(tokens[row, 0], log_p[row, 0])
         there = found.entries[row, 0] >= 0

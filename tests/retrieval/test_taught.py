@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knnmt.corpus.segment import Segment as Text
+from knnmt.datastore import Datastore
 from knnmt.model.transformer import States
 from knnmt.retrieval import lessons as taught_rule
 from knnmt.retrieval.session import Retriever, Sources
-from knnmt.store.format import Metric
+from knnmt.search.metric import Metric
 from knnmt.store.lessons import Lesson, Record
-from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
 
 from ..oracle import datastore, systems

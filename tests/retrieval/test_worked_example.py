@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from knnmt.datastore import Datastore
 from knnmt.model.transformer import States
 from knnmt.retrieval.session import Retriever, SentenceLookup
-from knnmt.store.store import Datastore
 from knnmt.systems.faster import NearestCluster, near_clusters
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Source

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from knnmt.search import Search, compiled
+from knnmt.search import Chosen, Search, compiled
 from knnmt.search.compiled import BLOCK, TOGETHER, CompiledSearch, HalfTable, search
 from knnmt.search.nearest import Buffers, Table
 from knnmt.search.rows import Keys, Rows
@@ -89,7 +89,7 @@ def test_a_table_finds_what_torch_finds(seed: int, queries: int, count: int, wid
     keys, buffers = rows_of(torch.randint(-2, 3, (50, width), generator=rng).float()), Buffers(torch.device("cpu"))
     numbers = torch.randint(0, 50, (3, count), generator=rng)
     missing = torch.rand(numbers.shape, generator=rng) < torch.tensor([[0.0], [0.3], [1.0]])
-    tables = [
+    tables: list[Chosen] = [
         HalfTable(buffers, Keys([keys]), numbers.masked_fill(missing, -1)),
         Table(buffers, keys, numbers, missing),
     ]

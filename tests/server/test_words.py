@@ -47,7 +47,7 @@ def test_without_a_store_links_are_by_place(model_folder: Callable[[str], Path])
 @pytest.mark.parametrize("family", ["marian", "m2m_100"])
 def test_words_are_linked_as_their_tokens_are(family: str, model_folder: Callable[[str], Path], tmp_path: Path) -> None:
     from knnmt.build.settings import BuildSettings
-    from knnmt.store.store import Datastore
+    from knnmt.datastore import Datastore
 
     from ..build.examples import parallel_text
 

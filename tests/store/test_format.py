@@ -16,10 +16,14 @@ import numpy as np
 import pytest
 import torch
 
+from knnmt.datastore import Datastore
 from knnmt.errors import KnnmtError, StoreError
-from knnmt.retrieval.tensors import Tensors
-from knnmt.store import arrays, format
-from knnmt.store.store import Datastore
+from knnmt.files import digest
+from knnmt.retrieval.session import Retriever
+from knnmt.store import arrays
+from knnmt.store.manifest import INDEX, MANIFEST, Manifest, aligner_name, read_manifest, seal, seal_file
+from knnmt.store.schema import ARRAYS
+from knnmt.systems.settings import RetrievalSettings
 
 from ..build.examples import written
 from ..oracle import datastore as oracle
@@ -48,13 +52,14 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         segments, links = len(plain["target_offsets"]) - 1, len(plain["link_entries"])
         arrays.write(part / "given_offsets.npy", np.array([0] * segments + [links]))
         arrays.write(part / "given_links.npy", np.zeros((links, 2), np.int32))
-        for name in (format.ALIGNER, format.INDEX):
-            (part / name).write_bytes(rng.bytes(300))
+        (part / INDEX).write_bytes(rng.bytes(300))
 
     reseal(folder, complete)
-    assert {name.removesuffix(".npy") for name in Datastore.open(folder).part.files} == {
-        *format.ARRAYS, format.ALIGNER, format.INDEX,
-    }  # fmt: skip
+    (folder / "aligner").write_bytes(rng.bytes(300))
+    aligner = seal_file(folder / "aligner")
+    (folder / "aligner").rename(folder / aligner_name(aligner))
+    forge(folder, content_of(folder) | {"aligner": aligner.model_dump(mode="json")})
+    assert {name.removesuffix(".npy") for name in Datastore.open(folder).parts[0].files} == {*ARRAYS, INDEX}
     return folder
 
 
@@ -69,23 +74,28 @@ def part_of(store: Path) -> Path:
     return part
 
 
+def aligner_in(store: Path) -> Path:
+    (aligner,) = store.glob("aligner-*")
+    return aligner
+
+
 def content_of(store: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((store / format.MANIFEST).read_bytes())["knnmt"]
+    content: dict[str, Any] = json.loads((store / MANIFEST).read_bytes())["knnmt"]
     return content
 
 
 def forge(store: Path, content: Any) -> None:
     """Write a manifest with a fitting checksum, whatever it says: who means harm can compute one too."""
-    own = format.digest(json.dumps(content).encode())
+    own = digest(json.dumps(content).encode())
     signed = json.dumps({"knnmt": content, "checksum": own}, indent=1).encode() + b"\n"
-    (store / format.MANIFEST).write_bytes(signed)
+    (store / MANIFEST).write_bytes(signed)
 
 
 def reseal(store: Path, change: Callable[[Path], object], **sizes: int) -> None:
     """Change the files of a part, and then make all checksums fit."""
     content, part = content_of(store), part_of(store)
     change(part)
-    sealed = format.seal(part, content["parts"][0]["sizes"]).model_dump(mode="json")
+    sealed = seal(part, content["parts"][0]["sizes"]).model_dump(mode="json")
     part.rename(store / sealed["name"])
     forge(store, content | {"parts": [sealed | {"sizes": sealed["sizes"] | sizes}]})
 
@@ -97,17 +107,18 @@ def verify(store: Path) -> list[str]:
 def touch(folder: Path) -> None:
     """Use a store without verifying it: open everything it has."""
     store = Datastore.open(folder)
-    for name in format.ARRAYS:
-        if name in store.part:
-            np.asarray(store.part[name]).sum()
+    for name in ARRAYS:
+        if name in store.parts[0]:
+            np.asarray(store.parts[0][name]).sum()
     assert len(list(store.segments())) == len(store)
-    store.where(np.arange(store.part.sizes["entries"]))
-    store.part.file(format.INDEX)
+    store.where(np.arange(store.sizes["entries"]))
+    store.parts[0].file(INDEX)
 
 
 def test_a_sound_store_passes(sound: Path) -> None:
     touch(sound)
-    assert set(verify(sound)) == {path.name for path in part_of(sound).iterdir()}
+    every = {str(path.relative_to(sound)) for path in sound.rglob("*") if path.is_file()}
+    assert set(verify(sound)) == every - {MANIFEST}
 
 
 # ------------------------------------------------------------------------------------------------------- accidents
@@ -143,21 +154,22 @@ def test_verification_finds_every_flipped_byte_and_every_cut(store: Path) -> Non
 
 
 def test_no_byte_of_the_manifest_can_change(store: Path) -> None:
-    path = store / format.MANIFEST
+    path = store / MANIFEST
     before = path.read_bytes()
     rng = np.random.default_rng(0)
     for at in range(len(before)):
         path.write_bytes(before[:at] + bytes([before[at] ^ int(rng.integers(1, 256))]) + before[at + 1 :])
         with pytest.raises(StoreError):
-            format.read_manifest(store)
+            read_manifest(store)
     path.write_bytes(before)
-    format.read_manifest(store)
+    read_manifest(store)
 
 
-@pytest.mark.parametrize("name", ["text.npy", "target_keys.npy", format.ALIGNER, format.INDEX])
+@pytest.mark.parametrize("name", ["text.npy", "target_keys.npy", INDEX, "aligner"])
 def test_a_missing_file_is_named_when_the_store_is_opened(store: Path, name: str) -> None:
-    (part_of(store) / name).unlink()
-    with pytest.raises(StoreError, match=rf"{name} is missing"):
+    path = part_of(store) / name if name != "aligner" else aligner_in(store)
+    path.unlink()
+    with pytest.raises(StoreError, match=rf"{path} is missing"):
         Datastore.open(store)
 
 
@@ -169,13 +181,13 @@ def test_a_missing_part_is_noticed(store: Path) -> None:
 
 def test_a_file_that_does_not_belong_is_named(store: Path) -> None:
     (part_of(store) / "notes.txt").write_text("mine")
-    with pytest.raises(StoreError, match=r"not part of the store: notes\.txt"):
+    with pytest.raises(StoreError, match=r"do not belong to it: notes\.txt"):
         verify(store)
 
 
 def test_a_folder_in_the_place_of_a_file_is_refused(store: Path) -> None:
-    (store / format.MANIFEST).unlink()
-    (store / format.MANIFEST).mkdir()
+    (store / MANIFEST).unlink()
+    (store / MANIFEST).mkdir()
     with pytest.raises(StoreError):
         Datastore.open(store)
 
@@ -194,7 +206,7 @@ def test_a_folder_that_is_no_store_is_said_to_be_none(
 def test_a_build_that_was_begun_is_mentioned(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store.building").mkdir()
-    with pytest.raises(StoreError, match="give the same command again to finish it"):
+    with pytest.raises(StoreError, match="give the same command again to resume it"):
         Datastore.open(tmp_path / "store")
 
 
@@ -211,15 +223,15 @@ def test_a_build_that_was_begun_is_mentioned(tmp_path: Path) -> None:
     ids=lambda manifest: manifest[:20].decode("ascii", "replace"),
 )  # fmt: skip
 def test_what_is_no_manifest_is_refused(store: Path, manifest: bytes) -> None:
-    (store / format.MANIFEST).write_bytes(manifest)
-    with pytest.raises(StoreError, match="damaged"):
+    (store / MANIFEST).write_bytes(manifest)
+    with pytest.raises(StoreError, match="corrupt"):
         Datastore.open(store)
 
 
-@pytest.mark.parametrize("number", [2, 3, 10**30])
+@pytest.mark.parametrize("number", [3, 4, 10**30])
 def test_a_newer_format_is_said_to_be_newer(store: Path, number: int) -> None:
     forge(store, {"format": number, "what": "comes then"})
-    with pytest.raises(StoreError, match=f"has format {number} and this knnmt reads up to 1: upgrade"):
+    with pytest.raises(StoreError, match=f"has format {number} and this knnmt reads up to 2: upgrade"):
         Datastore.open(store)
 
 
@@ -246,7 +258,7 @@ def test_a_manifest_with_wrong_content_is_refused(store: Path, change: dict[str,
         Datastore.open(store)
 
 
-@pytest.mark.parametrize("field", format.Manifest.model_fields)
+@pytest.mark.parametrize("field", Manifest.model_fields)
 def test_a_manifest_that_lacks_a_field_is_refused(store: Path, field: str) -> None:
     content = content_of(store)
     del content[field]
@@ -255,7 +267,7 @@ def test_a_manifest_that_lacks_a_field_is_refused(store: Path, field: str) -> No
         Datastore.open(store)
 
 
-@pytest.mark.parametrize("name", ["../x.npy", "/etc/passwd", "x.pkl", "x.npy", "text", "text.npy/x", "", ".", "a\0b"])
+@pytest.mark.parametrize("name", ["../x.npy", "/etc/passwd", "x.pkl", "X.npy", "text", "text.npy/x", "", ".", "a\0b"])
 def test_a_manifest_cannot_name_other_files(store: Path, name: str) -> None:
     content = content_of(store)
     content["parts"][0]["files"][name] = content["parts"][0]["files"]["text.npy"]
@@ -269,14 +281,34 @@ def test_a_manifest_cannot_name_other_folders(store: Path, name: str) -> None:
     content = content_of(store)
     content["parts"][0]["name"] = name
     forge(store, content)
-    with pytest.raises(StoreError, match="damaged"):
+    with pytest.raises(StoreError, match="corrupt"):
         Datastore.open(store)
 
 
-def test_a_store_of_several_parts_is_refused(store: Path) -> None:
+def test_a_part_that_is_named_twice_is_refused(store: Path) -> None:
     content = content_of(store)
     forge(store, content | {"parts": content["parts"] * 2})
-    with pytest.raises(StoreError, match="2 parts"):
+    with pytest.raises(StoreError, match="names a part twice"):
+        Datastore.open(store)
+
+
+@pytest.mark.parametrize("journal", ["journal-0", "../journal-0123456789abcdef", "journal-0123456789abcdef\n", ""])
+def test_a_manifest_cannot_name_another_journal(store: Path, journal: str) -> None:
+    forge(store, content_of(store) | {"journal": journal})
+    with pytest.raises(StoreError, match="corrupt"):
+        Datastore.open(store)
+
+
+def test_an_array_that_nobody_declared_is_checked_and_never_opened(store: Path) -> None:
+    """Those of a system that is installed elsewhere."""
+    reseal(store, lambda part: (part / "of_another_system.npy").write_bytes(pickle.dumps(3)))
+    assert any(name.endswith("/of_another_system.npy") for name in verify(store))
+    path = part_of(store) / "of_another_system.npy"
+    path.write_bytes(path.read_bytes()[::-1])
+    with pytest.raises(StoreError, match=r"of_another_system\.npy is corrupt: its checksum"):
+        verify(store)
+    path.unlink()
+    with pytest.raises(StoreError, match=r"of_another_system\.npy is missing"):
         Datastore.open(store)
 
 
@@ -321,7 +353,7 @@ def test_sizes_whose_product_fits_are_refused_too(store: Path) -> None:
 
     reseal(store, change, entries=-entries, width=-WIDTH)
     with pytest.raises(StoreError):
-        Datastore.open(store).part["target_keys"]
+        Datastore.open(store).parts[0]["target_keys"]
 
 
 def test_an_empty_array_of_endless_rows_is_refused(store: Path) -> None:
@@ -331,7 +363,7 @@ def test_an_empty_array_of_endless_rows_is_refused(store: Path) -> None:
 
     reseal(store, change, width=2**62, coarse=0, entries=0, tokens=0, clusters=0)
     with pytest.raises(StoreError):
-        Datastore.open(store).part["coarse_source"]
+        Datastore.open(store).parts[0]["coarse_source"]
 
 
 # ---------------------------------------------------------------------------------------------------- forged arrays
@@ -346,8 +378,8 @@ def altered(name: str, alter: Callable[[Any], None]) -> Callable[[Path], None]:
     return change
 
 
-OFFSETS = [name for name, array in format.ARRAYS.items() if array.offsets_into is not None]
-NUMBERS = [name for name, array in format.ARRAYS.items() if array.below is not None and name != "coarse_ranges"]
+OFFSETS = [name for name, array in ARRAYS.items() if array.offsets_into is not None]
+NUMBERS = [name for name, array in ARRAYS.items() if array.below is not None and name != "coarse_ranges"]
 
 
 def fall(offsets: Any) -> None:
@@ -375,7 +407,7 @@ def wrap_around(offsets: Any) -> None:
 @pytest.mark.parametrize("alter", [fall, begin_late, begin_early, end_late, wrap_around])
 def test_offsets_that_lead_elsewhere_are_refused(store: Path, name: str, alter: Callable[[Any], None]) -> None:
     reseal(store, altered(name, alter))
-    with pytest.raises(StoreError, match=rf"{name}\.npy is damaged: its offsets do not rise from 0 to"):
+    with pytest.raises(StoreError, match=rf"{name}\.npy is corrupt: its offsets do not rise from 0 to"):
         touch(store)
 
 
@@ -383,13 +415,13 @@ def test_offsets_that_lead_elsewhere_are_refused(store: Path, name: str, alter: 
 @pytest.mark.parametrize("value", [-1, -(2**31), 2**31 - 1, "below"])
 def test_numbers_out_of_range_are_refused(store: Path, name: str, value: int | str) -> None:
     sizes = content_of(store)["parts"][0]["sizes"]
-    wrong = sizes[format.ARRAYS[name].below] if value == "below" else value
+    wrong = sizes[ARRAYS[name].below] if value == "below" else value
 
     def alter(array: Any) -> None:
         array[len(array) // 2] = wrong
 
     reseal(store, altered(name, alter))
-    with pytest.raises(StoreError, match=rf"{name}\.npy is damaged: it holds numbers outside 0 to"):
+    with pytest.raises(StoreError, match=rf"{name}\.npy is corrupt: it holds numbers outside 0 to"):
         touch(store)
 
 
@@ -406,7 +438,7 @@ def test_coarse_ranges_out_of_range_are_refused(store: Path, alter: Callable[[An
             np.save(part / f"{name}.npy", array)
 
     reseal(store, change, coarse=1)
-    with pytest.raises(StoreError, match=r"coarse_ranges\.npy is damaged"):
+    with pytest.raises(StoreError, match=r"coarse_ranges\.npy is corrupt"):
         touch(store)
 
 
@@ -415,14 +447,14 @@ def test_coarse_ranges_out_of_range_are_refused(store: Path, alter: Callable[[An
 )
 def test_a_header_that_says_something_else_is_refused(store: Path, other: Callable[[Any], Any]) -> None:
     reseal(store, lambda part: np.save(part / "target_ids.npy", other(np.load(part / "target_ids.npy"))))
-    with pytest.raises(StoreError, match=r"target_ids\.npy is damaged"):
-        Datastore.open(store).part["target_ids"]
+    with pytest.raises(StoreError, match=r"target_ids\.npy is corrupt"):
+        Datastore.open(store).parts[0]["target_ids"]
 
 
 def test_an_array_in_fortran_order_is_refused(store: Path) -> None:
     reseal(store, lambda part: np.save(part / "target_keys.npy", np.asfortranarray(np.load(part / "target_keys.npy"))))
-    with pytest.raises(StoreError, match=r"target_keys\.npy is damaged: its header"):
-        Datastore.open(store).part["target_keys"]
+    with pytest.raises(StoreError, match=r"target_keys\.npy is corrupt: its header"):
+        Datastore.open(store).parts[0]["target_keys"]
 
 
 class Bomb:
@@ -453,7 +485,7 @@ def test_a_text_that_is_cut_inside_a_character_is_refused(store: Path) -> None:
         text[0] = 0xE4
 
     reseal(store, altered("text", change))
-    with pytest.raises(StoreError, match="segment 0 is no text"):
+    with pytest.raises(StoreError, match="segment 0 is not valid UTF-8"):
         Datastore.open(store).segment(0)
 
 
@@ -479,7 +511,7 @@ def test_clusters_that_contradict_the_types_are_found(store: Path) -> None:
 def test_an_array_that_the_manifest_leaves_out_is_said_to_be_left_out(store: Path) -> None:
     reseal(store, lambda part: (part / "target_keys.npy").unlink())
     with pytest.raises(StoreError, match="was built without target_keys"):
-        Datastore.open(store).part["target_keys"]
+        Datastore.open(store).parts[0]["target_keys"]
 
 
 # ------------------------------------------------------------------------------------------- files that are no arrays
@@ -491,37 +523,43 @@ def test_an_index_is_read_only_after_its_checksum(store: Path, monkeypatch: pyte
 
     def read_index(path: str) -> Any:
         read.append(path)
-        return SimpleNamespace(ntotal=Datastore.open(store).part.sizes["entries"], nprobe=0)
+        return SimpleNamespace(ntotal=Datastore.open(store).parts[0].sizes["entries"])
 
     monkeypatch.setitem(sys.modules, "faiss", SimpleNamespace(read_index=read_index))
-    path = part_of(store) / format.INDEX
-    assert Tensors(Datastore.open(store), torch.device("cpu")).index(3).nprobe == 3
+    path, settings = part_of(store) / INDEX, RetrievalSettings(system="knn", index=True)
+    ids = torch.zeros((1, 1), dtype=torch.int64)
+
+    def look() -> None:
+        retriever = Retriever(Datastore.open(store), torch.device("cpu"), settings)
+        retriever.look(ids, ids == 0, torch.zeros(1, 1, retriever.store.sizes["width"]))
+
+    look()
     assert read == [str(path)]
 
     content = bytearray(path.read_bytes())
     content[100] ^= 1
     path.write_bytes(content)
-    with pytest.raises(StoreError, match=r"index\.faiss is damaged: its checksum"):
-        Tensors(Datastore.open(store), torch.device("cpu")).index(3)
-    with pytest.raises(StoreError, match=r"index\.faiss is damaged: its checksum"):
-        Datastore.open(store).part.file(format.INDEX)
+    with pytest.raises(StoreError, match=r"index\.faiss is corrupt: its checksum"):
+        look()
+    with pytest.raises(StoreError, match=r"index\.faiss is corrupt: its checksum"):
+        Datastore.open(store).parts[0].file(INDEX)
     assert len(read) == 1
 
 
 def test_an_aligner_is_read_only_after_its_checksum(store: Path) -> None:
-    path = part_of(store) / format.ALIGNER
+    path = aligner_in(store)
     path.write_bytes(path.read_bytes()[::-1])
-    with pytest.raises(StoreError, match=r"aligner\.safetensors is damaged: its checksum"):
+    with pytest.raises(StoreError, match=rf"{path} is corrupt: its checksum"):
         Datastore.open(store).aligner()
 
 
 def test_nothing_waits_for_a_file_that_is_none(store: Path) -> None:
     """A pipe has no bytes, and whoever opens it waits for somebody to write."""
     content = content_of(store)
-    empty = {"size": 0, "checksum": format.digest(b"")}
-    content["parts"][0]["files"][format.INDEX] = empty
+    empty = {"size": 0, "checksum": digest(b"")}
+    content["parts"][0]["files"][INDEX] = empty
     forge(store, content)
-    path = part_of(store) / format.INDEX
+    path = part_of(store) / INDEX
     path.unlink()
     os.mkfifo(path)
     with pytest.raises(StoreError, match=r"index\.faiss"):

@@ -15,11 +15,12 @@ from knnmt.build.build import build
 from knnmt.build.compact import compact
 from knnmt.build.settings import BuildSettings
 from knnmt.corpus.segment import Segment
+from knnmt.datastore import Datastore
 from knnmt.errors import DataError, StoreError
 from knnmt.model.checkpoint import Model, load
 from knnmt.store import store as opened
-from knnmt.store.lessons import Record, from_bytes, to_bytes
-from knnmt.store.store import Datastore
+from knnmt.store.lessons import Record
+from knnmt.store.records import from_bytes, to_bytes
 from knnmt.systems import SYSTEMS
 
 from ..build.examples import parallel_text
@@ -181,15 +182,15 @@ def test_a_record_of_another_store_or_a_forged_one_is_refused(store: Datastore, 
     store.add([NEW], model)
     record = Record(tuple(store.lessons.taught.values()), ("x",), (1, 2))
     content = to_bytes(record)
-    sizes = [store.part.sizes[name] for name in ("width", "source_vocabulary", "target_vocabulary", "segments")]
-    again = from_bytes(content, *sizes)
+    sizes = store.sizes
+    again = from_bytes(content, sizes)
     assert (again.dropped, again.removed, again.taught[0].segment) == (("x",), (1, 2), NEW)
-    for wrong in ((7, *sizes[1:]), (sizes[0], 3, *sizes[2:]), (*sizes[:2], 3, sizes[3]), (*sizes[:3], 2)):
-        with pytest.raises(StoreError, match="damaged"):
-            from_bytes(content, *wrong)
+    for wrong in ({"width": 7}, {"source_vocabulary": 3}, {"target_vocabulary": 3}, {"segments": 2}):
+        with pytest.raises(StoreError, match="corrupt"):
+            from_bytes(content, sizes | wrong)
     for damaged in (content[:-1], content + b"x", content[:8], b"", content.replace(b'"taught"', b'"taucht"')):
-        with pytest.raises(StoreError, match="damaged"):
-            from_bytes(damaged, *sizes)
+        with pytest.raises(StoreError, match="corrupt"):
+            from_bytes(damaged, sizes)
 
 
 # ---------------------------------------------------------------------------------------------------- compaction
@@ -203,8 +204,8 @@ def test_compaction_makes_one_part_of_what_was_there(store: Datastore, model: Mo
     store.compact(model)
     for one in (store, reopened(store)):
         assert [(segment.source, segment.target, segment.origin) for segment in one.segments()] == before
-        assert one.part.sizes["segments"] == len(before) == len(one)
-        assert removed.source.encode() + removed.target.encode() not in bytes(one.part["text"])
+        assert one.parts[0].sizes["segments"] == len(before) == len(one)
+        assert removed.source.encode() + removed.target.encode() not in bytes(one.parts[0]["text"])
         assert [lesson.folded for lesson in one.lessons.taught.values()] == [len(before) - 2, len(before) - 1]
         assert one.find("lesson-1") == NEW
     assert len(list(store.path.glob("part-*"))) == len(list(store.path.glob("journal-*"))) == 1
@@ -274,10 +275,10 @@ def test_readers_go_on_while_and_after_a_store_is_compacted(store: Datastore, mo
 
 
 def test_entries_and_their_places_are_told_apart(store: Datastore, model: Model) -> None:
-    entries = store.part.sizes["entries"]
+    entries = store.sizes["entries"]
     store.add([NEW, OTHER], model)
     sizes = [lesson.target_ids.size for lesson in store.lessons.taught.values()]
     segments, places = store.where(np.array([0, entries - 1, entries, entries + sizes[0], entries + sum(sizes) - 1]))
-    count = store.part.sizes["segments"]
+    count = store.sizes["segments"]
     assert segments.tolist() == [0, count - 1, count, count + 1, count + 1]
     assert places.tolist()[2:] == [0, 0, sizes[1] - 1]

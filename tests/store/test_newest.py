@@ -16,9 +16,10 @@ from knnmt import Translator
 from knnmt.build.build import build
 from knnmt.build.settings import BuildSettings
 from knnmt.corpus.segment import Segment
+from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import Model, load
 from knnmt.store.lessons import Record, named
-from knnmt.store.store import Added, Datastore
+from knnmt.store.store import Added
 
 from ..build.examples import ENGLISH, GERMAN, parallel_text
 
@@ -93,7 +94,7 @@ def test_nothing_of_that_is_undone_by_a_compaction(store: Datastore, model: Mode
 
 
 def test_what_is_there_already_is_not_written_again(store: Datastore, model: Model) -> None:
-    journal = store.path / f"journal-{store.part.folder.name.removeprefix('part-')}"
+    journal = store.path / store.manifest.journal
     lessons = [CART, Segment("das Haus", "the house", "", "own"), Segment("ein Hund", "a dog", "")]
     added = store.add(lessons, model)
     assert (added.new, added.replaced, added.unchanged) == (3, 0, 0)

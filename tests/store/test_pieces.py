@@ -14,10 +14,10 @@ from knnmt.build.build import build
 from knnmt.build.settings import BuildSettings
 from knnmt.corpus.segment import Segment
 from knnmt.corpus.split import split
+from knnmt.datastore import Datastore
 from knnmt.errors import DataError
 from knnmt.model.checkpoint import Model, load
 from knnmt.store import pieces
-from knnmt.store.store import Datastore
 
 from ..build.examples import ENGLISH, GERMAN, parallel_text
 

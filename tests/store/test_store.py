@@ -15,9 +15,9 @@ from safetensors.torch import load_file, save_file
 from knnmt.build.build import build
 from knnmt.build.settings import BuildSettings
 from knnmt.corpus import Languages, Segment, read
+from knnmt.datastore import Datastore
 from knnmt.errors import StoreError
 from knnmt.model.checkpoint import Model, load
-from knnmt.store.store import Datastore
 
 from ..build.examples import parallel_text
 
@@ -73,12 +73,12 @@ def test_entries_are_found_in_their_segments(store: Datastore, model: Model) -> 
     for number, (_, target, _) in enumerate(TEXTS):
         (ids,) = model.tokenizer.encode_target([target])
         expected += [(number, place, token) for place, token in enumerate([*ids, model.special.end])]
-    entries = np.arange(store.part.sizes["entries"])
+    entries = np.arange(store.sizes["entries"])
     segments, places = store.where(entries)
-    assert list(zip(segments, places, store.part["target_ids"], strict=True)) == expected
+    assert list(zip(segments, places, store.parts[0]["target_ids"], strict=True)) == expected
     shuffled = np.random.default_rng(0).permutation(entries).reshape(1, -1)  # any order, any shape
     segments, places = store.where(shuffled)
-    found = zip(segments[0], places[0], store.part["target_ids"][shuffled[0]], strict=True)
+    found = zip(segments[0], places[0], store.parts[0]["target_ids"][shuffled[0]], strict=True)
     assert list(found) == [expected[entry] for entry in shuffled[0]]
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from knnmt.build.build import build
 from knnmt.build.settings import BuildSettings
+from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import load
-from knnmt.store.store import Datastore
 
 from ..build.examples import parallel_text
 
@@ -25,8 +25,6 @@ import os, sys
 import torch
 torch.set_num_threads(1)  # a fork has no other threads
 from knnmt.corpus.segment import Segment
-from knnmt.store.store import Datastore
-from knnmt.model.checkpoint import load
 
 model = load(sys.argv[1], langs="de-en", device="cpu")
 for line in sys.stdin:

@@ -1,19 +1,14 @@
 """Parallel segments of token ids, and links between their positions: flat arrays, cut by offsets."""
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from knnmt.csr import Int32, Int64, offsets_of, rises
 from knnmt.errors import DataError
-
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
-
-BLOCK_SIZE = 1 << 22  # cells (pairs of positions of one segment) that are worked on at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,24 +94,3 @@ class Links:
         """Return the (source, target) positions that are linked in one segment."""
         part = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
         return list(zip(self.source[part].tolist(), self.target[part].tolist(), strict=True))
-
-
-def offsets_of(counts: NDArray[np.integer[Any]]) -> Int64:
-    """Return where each of these counts begins, and their sum at the end."""
-    offsets = np.zeros(counts.size + 1, np.int64)
-    np.cumsum(counts, out=offsets[1:])
-    return offsets
-
-
-def rises(offsets: Int64, total: int) -> bool:
-    """Say whether these are offsets: from 0 to the total, and never falling."""
-    return bool(offsets.size and offsets[0] == 0 and offsets[-1] == total and (offsets[1:] >= offsets[:-1]).all())
-
-
-def blocks(offsets: Int64) -> Iterator[tuple[int, int]]:
-    """Cut segments into runs of at most BLOCK_SIZE cells, or a single larger segment."""
-    first = 0
-    while first < offsets.size - 1:
-        last = max(int(np.searchsorted(offsets, offsets[first] + BLOCK_SIZE, side="right")) - 1, first + 1)
-        yield first, last
-        first = last

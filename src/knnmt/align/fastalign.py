@@ -23,9 +23,11 @@ from pydantic import Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from knnmt.align.bitext import Bitext, Int32, Int64, Links, blocks, offsets_of, rises
+from knnmt.align.bitext import Bitext, Links
 from knnmt.align.links import cover, symmetrise
+from knnmt.csr import Int32, Int64, blocks, offsets_of, rises
 from knnmt.errors import DataError, UsageError
+from knnmt.files import write_whole
 from knnmt.settings import Settings, refusal
 
 Float32 = NDArray[np.float32]
@@ -113,15 +115,7 @@ class Aligner:
         path = Path(path)
         arrays = {name: getattr(self, name) for name in _KINDS}
         metadata = {"format": FORMAT, "settings": self.settings.model_dump_json()}
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-        try:
-            with temporary.open("wb") as file:
-                file.write(_ordered(save(arrays, metadata)))
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_whole(path, _ordered(save(arrays, metadata)))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from knnmt.align.bitext import Bitext, Int32, Int64, Links, blocks, offsets_of
+from knnmt.align.bitext import Bitext, Links
+from knnmt.csr import Int32, Int64, blocks, offsets_of
 from knnmt.errors import DataError
 
 

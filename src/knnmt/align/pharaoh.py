@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from knnmt.align.bitext import Bitext, Links, offsets_of
+from knnmt.align.bitext import Bitext, Links
+from knnmt.csr import offsets_of
 from knnmt.errors import DataError, UsageError
 
 _LINK = rb"[0-9]{1,9}-[0-9]{1,9}"

@@ -20,18 +20,33 @@ import numpy as np
 
 from knnmt import __version__, host
 from knnmt.align import read_pharaoh
+from knnmt.allocator import hold_little, trim
+from knnmt.build import prototypes, similar, stages
+from knnmt.build.settings import BuildSettings
 from knnmt.corpus import Languages, files_of, read_all
 from knnmt.corpus.files import require_readable
-from knnmt.build import prototypes, similar, stages
-from knnmt.store import arrays, format
-from knnmt.build.settings import BuildSettings
 from knnmt.errors import KnnmtError, StoreError, UsageError, writing_to
-from knnmt.allocator import hold_little, trim
+from knnmt.files import checksum, digest, write_whole
 from knnmt.model.represent import StateModel
 from knnmt.optional import require
-from knnmt.systems.settings import gate_file
-from knnmt.systems import SYSTEMS, require_system
 from knnmt.retrieval.tuned import gate_file
+from knnmt.store import arrays
+from knnmt.store.manifest import (
+    ALIGNER,
+    FORMAT,
+    INDEX,
+    MANIFEST,
+    TUNED,
+    FrequentType,
+    Manifest,
+    aligner_name,
+    journal_name,
+    publish,
+    read_manifest,
+    seal,
+    seal_file,
+    work_folder,
+)  # fmt: skip
 from knnmt.systems import SYSTEMS, require_system
 
 _log = logging.getLogger(__name__)
@@ -48,7 +63,8 @@ FREQUENT = 20  # types that the manifest names
 PUBLISHING = (
     "part-",
     "journal-",
-    f".{format.MANIFEST}.",
+    "aligner-",
+    f".{MANIFEST}.",
 )  # names in the folder of a store whose manifest is not there yet
 
 
@@ -89,12 +105,12 @@ def build(
         settings = settings.model_copy(update={"clean": None})
     languages = Languages.parse(langs)
     plan = _plan(corpus, model, languages, settings, alignments)
-    work = format.work_folder(out)
+    work = work_folder(out)
     if _already_there(out, plan, replace):
         if _left_over(work):
             with locked(work):
                 remove(work)
-        manifest = format.read_manifest(out)
+        manifest = read_manifest(out)
         return BuildReport({}, manifest.kept, manifest.dropped, manifest.size, 0)
     identify = settings.clean is not None and settings.clean.check_language
     with locked(work), writing_to(work, RESUME):
@@ -110,14 +126,20 @@ def build(
             if not (work / "read.done").exists():  # the corpus is refused: there is nothing to go on with
                 remove(work)
             raise
-        for tuned in (out / format.TUNED, gate_file(out / format.TUNED)):  # of a store that this one replaces
+        for tuned in (out / TUNED, gate_file(out / TUNED)):  # of a store that this one replaces
             tuned.unlink(missing_ok=True)
-        format.publish(work / "part", manifest, out)
+        publish(out, manifest, made_in(work, manifest))
         remove(work)
     return report
 
 
-def run_stages(job: stages.Job, plan: str, work: Path) -> tuple[BuildReport, format.Manifest]:
+def made_in(work: Path, manifest: Manifest) -> dict[str, Path]:
+    """What a build has made, by its names in the store."""
+    made = {manifest.parts[0].name: work / "part"}
+    return made if manifest.aligner is None else made | {aligner_name(manifest.aligner): work / "scratch" / ALIGNER}
+
+
+def run_stages(job: stages.Job, plan: str, work: Path) -> tuple[BuildReport, Manifest]:
     """Do what is left of a job; its part is then sealed, and described by the manifest that comes with the report."""
     hold_little()
     report, synced = BuildReport(), set[Path]()
@@ -129,10 +151,10 @@ def run_stages(job: stages.Job, plan: str, work: Path) -> tuple[BuildReport, for
             for path in made - synced:  # a machine that crashes after this has the arrays, not just the word for it
                 host.sync(path)
             synced |= made
-            format.write_whole(work / f"{name}.done", b"")
+            write_whole(work / f"{name}.done", b"")
             report.seconds[name] = time.perf_counter() - began
             trim()  # the largest stage decides what a build takes, not all of them together
-    manifest = format.Manifest.model_validate_json((work / "manifest").read_bytes())
+    manifest = Manifest.model_validate_json((work / "manifest").read_bytes())
     report.kept, report.dropped, report.size = manifest.kept, manifest.dropped, manifest.size
     report.left_out = json.loads((work / "sizes").read_bytes())["left_out"]
     return report, manifest
@@ -143,7 +165,7 @@ def _stages(job: stages.Job, plan: str, work: Path) -> dict[str, Callable[[], No
 
     def read() -> None:
         report = stages.read_corpus(job)
-        format.write_whole(work / "report", json.dumps([report.kept, report.dropped]).encode())
+        write_whole(work / "report", json.dumps([report.kept, report.dropped]).encode())
 
     return {
         "read": read,
@@ -169,13 +191,13 @@ def _plan(
     files += [require_readable(alignments)] if alignments is not None else []
     precision = str(model.transformer.dtype)
     content = {
-        "format": format.FORMAT,
-        "files": [(str(path), format.checksum(path)) for path in files],  # segments name the file they come from
+        "format": FORMAT,
+        "files": [(str(path), checksum(path)) for path in files],  # segments name the file they come from
         "model": [model.fingerprint, model.tokenizer.fingerprint, model.device.type, precision],
         "languages": str(languages),
         "settings": settings.model_dump(mode="json"),
     }
-    return format.digest(json.dumps(content, sort_keys=True).encode())
+    return digest(json.dumps(content, sort_keys=True).encode())
 
 
 def _already_there(out: Path, plan: str, replace: bool) -> bool:
@@ -184,16 +206,16 @@ def _already_there(out: Path, plan: str, replace: bool) -> bool:
         raise UsageError(f"cannot build {out}: there is no folder {out.parent}")
     if out.exists() and not out.is_dir():
         raise UsageError(f"cannot build {out}: there is a file of that name")
-    if not (out / format.MANIFEST).exists():
+    if not (out / MANIFEST).exists():
         if out.exists() and not all(path.name.startswith(PUBLISHING) for path in out.iterdir()):
             raise UsageError(f"cannot build {out}: it is a folder with other files in it")
         return False
-    begun = format.work_folder(out) / "plan"
+    begun = work_folder(out) / "plan"
     resumed = begun.exists() and begun.read_text() == plan  # a build that was to replace it, or had just published it
     if replace or resumed:
         return False
     try:
-        same = format.read_manifest(out).plan == plan
+        same = read_manifest(out).plan == plan
     except StoreError as error:
         raise UsageError(f"{error}; to build here all the same, replace it (--replace)") from None
     if not same:
@@ -236,7 +258,7 @@ def begin(work: Path, plan: str) -> None:
     remove(work)
     (work / "part").mkdir()
     (work / "scratch").mkdir()
-    format.write_whole(begun, plan.encode())
+    write_whole(begun, plan.encode())
 
 
 def remove(work: Path) -> None:
@@ -261,7 +283,7 @@ def _left_over(work: Path) -> bool:
 def _seal(job: stages.Job, plan: str, work: Path) -> None:
     """Leave out what the systems do not need, and describe the rest in the manifest."""
     if not (work / "sizes").exists():  # once this is written, arrays may be gone
-        needed = {format.ALIGNER, format.INDEX, *(f"{name}.npy" for name in (*GIVEN, *_needed(job.settings)))}
+        needed = {INDEX, *(f"{name}.npy" for name in (*GIVEN, *_needed(job.settings)))}
         unneeded = [path for path in job.part.iterdir() if path.name not in needed]  # or half of a file, cut off
         described = {
             "left_out": sum(path.stat().st_size for path in unneeded),
@@ -269,12 +291,13 @@ def _seal(job: stages.Job, plan: str, work: Path) -> None:
             "scale": _scale(arrays.read(job.part / "target_keys.npy"), job.settings.seed),
             "sizes": _sizes(job),
         }
-        format.write_whole(work / "sizes", json.dumps(described).encode())
+        write_whole(work / "sizes", json.dumps(described).encode())
     described = json.loads((work / "sizes").read_bytes())
     for name in described["unneeded"]:
         (job.part / name).unlink(missing_ok=True)
     kept, dropped = json.loads((work / "report").read_bytes())
-    manifest = format.Manifest(
+    parts, aligner = [seal(job.part, described["sizes"])], job.scratch / ALIGNER
+    manifest = Manifest(
         made_by=f"knnmt {__version__}",
         plan=plan,
         model=job.model.name,
@@ -288,9 +311,11 @@ def _seal(job: stages.Job, plan: str, work: Path) -> None:
         kept=kept,
         dropped=dropped,
         frequent_types=_frequent_types(job),
-        parts=[format.seal(job.part, described["sizes"])],
+        parts=parts,
+        aligner=seal_file(aligner) if aligner.exists() else None,
+        journal=journal_name(parts),
     )
-    format.write_whole(work / "manifest", manifest.model_dump_json().encode())
+    write_whole(work / "manifest", manifest.model_dump_json().encode())
 
 
 def _needed(settings: BuildSettings) -> set[str]:
@@ -337,9 +362,9 @@ def _scale(keys: arrays.Rows, seed: int) -> float:
     return max(float(np.median(np.square(differences).sum(axis=1))), 1e-6)
 
 
-def _frequent_types(job: stages.Job) -> list[format.FrequentType]:
+def _frequent_types(job: stages.Job) -> list[FrequentType]:
     """The types with the most tokens, as the tokenizer writes them."""
     counts = np.diff(arrays.read(job.scratch / "type_offsets.npy"))
     order = np.argsort(-counts, kind="stable")[:FREQUENT]
     pieces = job.model.tokenizer.pieces([int(kind) for kind in order if counts[kind]])
-    return [format.FrequentType(piece=p, tokens=int(counts[kind])) for p, kind in zip(pieces, order, strict=False)]
+    return [FrequentType(piece=p, tokens=int(counts[kind])) for p, kind in zip(pieces, order, strict=False)]

@@ -11,35 +11,36 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from knnmt.align import Bitext, Links
-from knnmt.align.bitext import offsets_of
-from knnmt.corpus import Languages, Segment
 from knnmt.build import stages
-from knnmt.store import format
-from knnmt.build.build import BuildReport, begin, locked, remove, run_stages
-from knnmt.store.journal import Journal
-from knnmt.store.lessons import Lesson, Lessons, Record, to_bytes
-from knnmt.store.pieces import fits
+from knnmt.build.build import BuildReport, begin, locked, made_in, remove, run_stages
 from knnmt.build.settings import BuildSettings
+from knnmt.corpus import Languages, Segment
+from knnmt.csr import offsets_of, ranges
 from knnmt.errors import StoreError
+from knnmt.files import digest
 from knnmt.host import cores
 from knnmt.model.represent import StateModel
-
-if TYPE_CHECKING:
-    from knnmt.store.store import Datastore, Part
+from knnmt.store.journal import Journal
+from knnmt.store.lessons import Lesson, Lessons, Record
+from knnmt.store.manifest import publish, work_folder
+from knnmt.store.part import Part
+from knnmt.store.pieces import fits
+from knnmt.store.records import to_bytes
+from knnmt.store.store import Store
 
 
 def compact(
-    store: "Datastore", model: StateModel, *, workers: int | None = None, progress: stages.Progress | None = None
+    store: Store, model: StateModel, *, workers: int | None = None, progress: stages.Progress | None = None
 ) -> BuildReport:
     """Make one part of a store's part and its lessons; nothing is done where there is nothing new or removed."""
     store.check(model)
     store.refresh()
-    part, removed, every = store.part, frozenset(store.lessons.removed), list(store.lessons.taught.values())
+    (part,) = store.parts
+    removed, every = frozenset(store.lessons.removed), list(store.lessons.taught.values())
     lessons = _fitting([lesson for lesson in every if lesson.folded is None], model)
     if not lessons and not removed:
         return BuildReport({}, store.manifest.kept, store.manifest.dropped, store.manifest.size, 0)
@@ -67,8 +68,8 @@ def compact(
         [sorted(removed), taught],
         [[*astuple(lesson.segment)] for lesson in lessons],
     ]
-    plan = format.digest(json.dumps(changes).encode())
-    work = format.work_folder(store.path)
+    plan = digest(json.dumps(changes).encode())
+    work = work_folder(store.path)
     with locked(work):
         begin(work, plan)
         job = stages.Job(
@@ -81,14 +82,14 @@ def compact(
             raise StoreError(f"{store.path} could not be compacted: the model does not take all of its segments")
         manifest = manifest.model_copy(update={"dropped": store.manifest.dropped})
         with store.writing():
-            if store.part is not part:
+            if store.parts[0] is not part:
                 raise StoreError(f"{store.path} was replaced while it was being compacted: do it again")
             record = _moved(store.lessons, kept, lessons)
-            journal = format.journal_of(store.path, manifest.parts[0])
+            journal = store.path / manifest.journal
             journal.unlink(missing_ok=True)
             if record != Record():
                 Journal(journal).append(to_bytes(record))
-            format.publish(work / "part", manifest, store.path)
+            publish(store.path, manifest, made_in(work, manifest))
         remove(work)
     store.refresh()
     report.dropped = manifest.dropped
@@ -103,11 +104,11 @@ def _fitting(lessons: list[Lesson], model: StateModel) -> list[Lesson]:
     return [lesson for lesson, source, target in every if fits(model, source, target)]
 
 
-def _given(part: "Part", kept: list[int], bitext: Bitext, numbers: Sequence[int], total: int) -> Links:
+def _given(part: Part, kept: list[int], bitext: Bitext, numbers: Sequence[int], total: int) -> Links:
     """The links that a part was given, of the segments that stay."""
     offsets, links, chosen = part["given_offsets"], part["given_links"], np.array(kept)[list(numbers)]
     counts = np.diff(offsets)[chosen]
-    rows = links[stages.ranges(offsets[:-1][chosen], counts)]
+    rows = links[ranges(offsets[:-1][chosen], counts)]
     lengths = np.stack((bitext.source_lengths, bitext.target_lengths), axis=1).repeat(counts, axis=0)
     if not ((rows >= 0) & (rows < lengths)).all():
         raise StoreError(f"{part.folder} is damaged: its links lead out of their segments")

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from knnmt.align.bitext import Int32, Int64, blocks, offsets_of, rises
 from knnmt.build.workers import parallel
+from knnmt.csr import Int32, Int64, blocks, offsets_of, rises
 from knnmt.errors import DataError, UsageError
 
 Float16 = NDArray[np.float16]

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knnmt import host
-from knnmt.align.bitext import Int64, blocks, offsets_of
 from knnmt.build import kmeans
+from knnmt.build.stages import Job
+from knnmt.csr import Int64, blocks, offsets_of
 from knnmt.search import pq
 from knnmt.store import arrays
-from knnmt.build.stages import Job
 
 MEMBERS_SHOWN = 3  # of a prototype, as evidence
 

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from knnmt.align import AlignSettings
 from knnmt.corpus import CleanSettings
-from knnmt.store.format import Metric
+from knnmt.search.metric import Metric
 from knnmt.settings import Settings
 
 

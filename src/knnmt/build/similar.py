@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knnmt.align.bitext import Int64, blocks, offsets_of
-from knnmt.store import arrays
 from knnmt.build.stages import Job
+from knnmt.csr import Int64, blocks, offsets_of
 from knnmt.errors import UsageError
+from knnmt.store import arrays
 
 Float32 = NDArray[np.float32]
 

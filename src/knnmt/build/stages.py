@@ -17,18 +17,21 @@ from numpy.typing import NDArray
 
 from knnmt import host
 from knnmt.align import Bitext, Links, cover, train
-from knnmt.align.bitext import Int64, offsets_of
-from knnmt.corpus import CleanReport, Languages, Reason, Segment, cleaned, unfit
+from knnmt.allocator import trim
 from knnmt.build import kmeans
-from knnmt.search import pq
-from knnmt.store import arrays, exact, format
-from knnmt.store.pieces import fits
 from knnmt.build.settings import BuildSettings
 from knnmt.build.workers import parallel
+from knnmt.corpus import CleanReport, Languages, Reason, Segment, cleaned, unfit
+from knnmt.csr import Int64, offsets_of, ranges, runs
 from knnmt.errors import DataError
-from knnmt.allocator import trim
+from knnmt.files import write_whole
 from knnmt.model.represent import StateModel, represent
 from knnmt.optional import require
+from knnmt.search import pq
+from knnmt.store import arrays, digests
+from knnmt.store.entries import group_by_type, stored
+from knnmt.store.manifest import ALIGNER, INDEX
+from knnmt.store.pieces import fits
 
 TOGETHER = 1000  # segments that are tokenized together
 SHARD = 16  # batches of tokens that are represented, and kept or done again, together
@@ -94,7 +97,7 @@ def read_corpus(job: Job) -> CleanReport:
     report, advance = CleanReport(), job.watch("read")
     special = job.model.special
     numbers, texts, sources, targets = (array("q") for _ in range(4))  # in the corpus, and lengths
-    digests = {side: array("Q") for side in ("source", "target")}
+    sides = {side: array("Q") for side in ("source", "target")}
     with (
         arrays.Stream(job.part / "text.npy", "uint8") as text,
         arrays.Stream(job.scratch / "source_ids.npy", "int32") as source_ids,
@@ -105,8 +108,8 @@ def read_corpus(job: Job) -> CleanReport:
             fields = [field.encode() for field in (segment.source, segment.target, segment.origin, segment.id or "")]
             text.extend(b"".join(fields))
             texts.extend(map(len, fields))
-            for side, found in digests.items():
-                found.append(exact.digest(getattr(segment, side)))
+            for side, found in sides.items():
+                found.append(digests.digest(getattr(segment, side)))
             source_ids.extend(source)
             sources.append(len(source))
             target_ids.extend([*target, special.end])
@@ -118,8 +121,8 @@ def read_corpus(job: Job) -> CleanReport:
     if not numbers:
         raise DataError(f"there is nothing to store: {report}; look into the corpus, or build without cleaning")
     arrays.write(job.part / "text_offsets.npy", offsets_of(np.array(texts)))
-    for side, found in digests.items():
-        in_order, order = exact.index(found)
+    for side, found in sides.items():
+        in_order, order = digests.index(found)
         arrays.write(job.part / f"{side}_digests.npy", in_order)
         arrays.write(job.part / f"{side}_order.npy", order)
     arrays.write(job.scratch / "source_offsets.npy", offsets_of(np.array(sources)))
@@ -188,30 +191,8 @@ def _links(job: Job, bitext: Bitext) -> Links:
         arrays.write(job.part / "given_offsets.npy", links.offsets)
         return links
     aligner = train(bitext, settings, _steps(advance, len(bitext)))
-    aligner.save(job.part / format.ALIGNER)
+    aligner.save(job.scratch / ALIGNER)
     return aligner.align(bitext, _steps(advance, len(bitext)))
-
-
-def group_by_type(bitext: Bitext, links: Links, vocabulary: int) -> dict[str, NDArray[Any]]:
-    """Tokens that have links, by type and then place in the corpus, and the entries that each links to, ascending.
-
-    positions: (N,) int64, the place of each token; type_offsets: (V+1,); link_offsets: (N+1,); link_entries: (L,) int32
-    """
-    segments = np.repeat(np.arange(len(links)), np.diff(links.offsets))
-    place = bitext.source_offsets[segments] + links.source
-    entry = bitext.target_offsets[segments] + links.target
-    order = np.lexsort((place, bitext.source_ids[place]))  # stable: entries rise already
-    place, entry = place[order], entry[order]
-    new = np.diff(place, prepend=-1) != 0
-    positions = place[new]
-    types = np.bincount(bitext.source_ids[positions], minlength=vocabulary)
-    counts = np.diff(np.append(np.flatnonzero(new), place.size))
-    return {
-        "positions": positions,
-        "type_offsets": offsets_of(types),
-        "link_offsets": offsets_of(counts),
-        "link_entries": entry.astype(np.int32),
-    }
 
 
 def _steps(advance: Callable[[int], None], share: int) -> Callable[[int, int], None]:
@@ -246,7 +227,7 @@ def represent_tokens(job: Job) -> None:
         journal.touch()
     keys, states = (arrays.mapped(file, "float16", shape, "r+") for file, shape in zip(files, shapes, strict=True))
     done = {int(line) for line in journal.read_text().split("\n")[:-1] if line.isdigit()}
-    format.write_whole(journal, "".join(f"{first}\n" for first in done).encode())  # less a last line that was cut off
+    write_whole(journal, "".join(f"{first}\n" for first in done).encode())  # less a last line that was cut off
     shards = [shard for shard in _shards(bitext, SHARD * job.batch_tokens) if shard[0] not in done]
     advance = job.watch("represent", sum(last - first for first, last in shards))
 
@@ -299,34 +280,11 @@ def _represent_shard(
     ]
     unit = job.settings.metric == "cosine"
     for some in represent(job.model, pairs, key=job.settings.key, batch_tokens=job.batch_tokens):
-        source = place[_runs(bitext.source_offsets, first + np.array(some.rows))]
-        target = _runs(bitext.target_offsets, first + np.array(some.rows))
+        source = place[runs(bitext.source_offsets, first + np.array(some.rows))]
+        target = runs(bitext.target_offsets, first + np.array(some.rows))
         linked = source >= 0
         states[source[linked]] = stored(some.source[torch.from_numpy(linked).to(some.source.device)], unit)
         keys[target] = stored(some.target, unit)
-
-
-def _runs(offsets: Int64, rows: Int64) -> Int64:
-    """The numbers offsets[r] to offsets[r+1] of each row r, one row after the other."""
-    return ranges(offsets[rows], offsets[rows + 1] - offsets[rows])
-
-
-def ranges(begin: Int64, lengths: Int64) -> Int64:
-    """So many numbers from each beginning, one range after the other."""
-    ends = offsets_of(lengths)
-    numbers: Int64 = np.arange(ends[-1]) + np.repeat(begin - ends[:-1], lengths)
-    return numbers
-
-
-def stored(states: torch.Tensor, unit: bool) -> NDArray[np.float16]:
-    """States as they are stored; of length 1 where only their direction counts."""
-    states = states.float()
-    if unit:
-        states = torch.nn.functional.normalize(states, dim=-1)
-    half = states.half().cpu()
-    if not bool(half.isfinite().all()):
-        raise DataError("the model's states do not fit into 16-bit floats: try the other kind of key")
-    return half.numpy()
 
 
 # ---------------------------------------------------------------------------------------------------- cluster
@@ -343,7 +301,7 @@ def cluster_tokens(job: Job) -> None:
         states, types, settings.cluster_size,
         seed=settings.seed, memory=settings.memory, workers=job.workers, progress=advance,
     )  # fmt: skip
-    link_entries = link_entries[_runs(link_offsets, made.order)]
+    link_entries = link_entries[runs(link_offsets, made.order)]
     link_offsets = offsets_of(np.diff(link_offsets)[made.order])
     keys = arrays.create(job.part / "source_keys.npy", "float16", states.shape)
     arrays.permute(states, made.order, keys, advance)
@@ -421,4 +379,4 @@ def index_keys(job: Job) -> None:
         block = keys[start : start + (1 << 16)].astype(np.float32)
         index.add(block)
         advance(len(block))
-    faiss.write_index(index, str(job.part / format.INDEX))
+    faiss.write_index(index, str(job.part / INDEX))

@@ -147,9 +147,9 @@ def _time(
     progress: Progress,
 ) -> dict[str, Any]:
     """Rows of times, or of the largest batches."""
+    from knnmt.datastore import Datastore
     from knnmt.lab.bench.batch_size import largest_batches
     from knnmt.lab.bench.speed import measure
-    from knnmt.store.store import Datastore
 
     opened = Datastore.open(store) if store is not None else None
     if memory is not None:

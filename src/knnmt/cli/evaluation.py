@@ -81,8 +81,8 @@ def evaluate(
 
 def known(store: Path, references: list[str]) -> "Overlaps":
     """The references that stand in a store."""
+    from knnmt.datastore import Datastore
     from knnmt.overlap import overlaps
-    from knnmt.store.store import Datastore
 
     return overlaps(Datastore.open(store), references, side="target")
 
@@ -125,8 +125,8 @@ def tune(
     import itertools
 
     from knnmt.corpus import Languages, read_all
+    from knnmt.datastore import Datastore
     from knnmt.overlap import overlaps
-    from knnmt.store.store import Datastore
     from knnmt.systems import require_system
     from knnmt.translate import TranslateSettings
     from knnmt.tune import tune as search

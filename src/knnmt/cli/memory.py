@@ -37,8 +37,9 @@ def add(
     A segment with an id takes the place of the one with that id; one without, of what was taught for the same source.
     """
     from knnmt.corpus import Languages, Segment, read_all
+    from knnmt.datastore import Datastore
     from knnmt.errors import DataError
-    from knnmt.store.store import Added, Datastore
+    from knnmt.store.store import Added
 
     if bool(corpus) == (source is not None or target is not None) or (source is None) != (target is None):
         raise UsageError("give files of segments, or one segment by --source and --target")
@@ -83,7 +84,7 @@ def remove(
     as_json: JsonOption = False,
 ) -> None:
     """Remove segments from a store. The next translation knows nothing of them; `compact` erases their text."""
-    from knnmt.store.store import Datastore
+    from knnmt.datastore import Datastore
 
     opened = Datastore.open(store)
     removed = opened.remove(ids)
@@ -108,8 +109,8 @@ def compact(
 ) -> None:
     """Fold what was taught into a store's arrays and erase what was removed. Others may use the store meanwhile."""
     from knnmt.build.build import RESUME
-    from knnmt.store.format import work_folder
-    from knnmt.store.store import Datastore
+    from knnmt.datastore import Datastore
+    from knnmt.store.manifest import work_folder
 
     opened = Datastore.open(store)
     loaded = load_model(model, opened.manifest.languages, device, dtype, None)
@@ -126,8 +127,8 @@ def compact(
 @app.command()
 def repair(store: StoreArgument, as_json: JsonOption = False) -> None:
     """Cut what is damaged out of a store's journal. Every sound record is kept, and what is cut is saved beside it."""
-    from knnmt.store.lessons import texts_of
-    from knnmt.store.store import Datastore
+    from knnmt.datastore import Datastore
+    from knnmt.store.records import texts_of
 
     repaired = Datastore.repair(store)
     lost = [texts_of(cut.content) if cut.content is not None else None for cut in repaired.cuts]
@@ -166,7 +167,7 @@ def export(
     """Write a store's segments as TMX, TSV or JSONL, without those that were removed."""
     from knnmt.corpus import Languages
     from knnmt.corpus.writers import write
-    from knnmt.store.store import Datastore
+    from knnmt.datastore import Datastore
 
     opened = Datastore.open(store)
     named = out.suffix.removeprefix(".") if out is not None else ""

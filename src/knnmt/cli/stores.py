@@ -102,7 +102,7 @@ def build(
         )  # fmt: skip
     tuned = None
     if tune or dev is not None:
-        from knnmt.store.store import Datastore
+        from knnmt.datastore import Datastore
         from knnmt.tune import tune_store
 
         with terminal.stages() as progress:
@@ -154,8 +154,8 @@ def _show_tuned(tuned: "StoreTuning") -> None:
 @app.command()
 def inspect(store: StoreArgument, as_json: JsonOption = False) -> None:
     """Say what is in a store. Counts, sizes, settings, frequent types."""
+    from knnmt.datastore import Datastore
     from knnmt.store.describe import describe
-    from knnmt.store.store import Datastore
 
     found = describe(Datastore.open(store))
     if as_json:
@@ -197,10 +197,10 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Check that a store is sound. The manifest and the size of every file, or with --full all of its content."""
-    from knnmt.store.store import Datastore
+    from knnmt.datastore import Datastore
 
     opened = Datastore.open(store)
-    checked_files = list(terminal.watched(opened.verify(), "verifying")) if full else list(opened.part.files)
+    checked_files = list(terminal.watched(opened.verify(), "verifying")) if full else opened.files
     report = {"store": str(store), "full": full, "files": len(checked_files), "bytes": opened.manifest.size}
     what = "all of it read" if full else "sizes only; --full reads all of it"
     typer.echo(

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from knnmt.corpus.segment import Segment
+    from knnmt.datastore import Datastore
     from knnmt.evidence import Neighbour, TokenEvidence
     from knnmt.retrieval.tuned import Tuned
-    from knnmt.store.store import Datastore
     from knnmt.translate import Translator
 
 NARROW = 45  # columns of a table of evidence, without its texts
@@ -94,7 +94,7 @@ def translate(
     as_json: JsonOption = False,
 ) -> None:
     """Translate text, one segment a line. Empty lines stay empty, and the order is kept."""
-    from knnmt.store.store import Datastore
+    from knnmt.datastore import Datastore
     from knnmt.translate import TranslateSettings
 
     settings = checked(

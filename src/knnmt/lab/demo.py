@@ -19,12 +19,12 @@ from pathlib import Path
 from knnmt.build.settings import BuildSettings
 from knnmt.build.stages import Progress
 from knnmt.corpus import CleanSettings, Languages, Segment, clean, read
+from knnmt.datastore import Datastore
 from knnmt.errors import UsageError
 from knnmt.evaluate import Score, bleu
 from knnmt.model.checkpoint import Model
 from knnmt.overlap import overlaps
 from knnmt.retrieval.tuned import Tuned
-from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import Translator
 from knnmt.tune import tune

@@ -17,7 +17,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from knnmt.errors import DataError, UsageError
-from knnmt.store.format import write_whole
+from knnmt.files import write_whole
 
 if TYPE_CHECKING:
     from knnmt.systems.system import Neighbours

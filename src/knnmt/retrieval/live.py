@@ -30,8 +30,8 @@ class LiveStore:
 
     def refresh(self) -> None:
         """Take up what the store has learnt and forgotten."""
-        store, lessons = self.store, self.store.lessons
-        if self._seen == (store.parts, lessons.version):
+        store = self.store
+        if self._seen == (store.parts, store.version):
             return
         if self._seen is not None and self._seen[0] != store.parts:
             if self.left_out:
@@ -40,10 +40,9 @@ class LiveStore:
                     "changed: start again"
                 )
             self.view = self._view(self.view.device)
-        self._seen = store.parts, lessons.version
+        self._seen = store.parts, store.version
         stored = self.view.count("segments")
-        hidden = lessons.removed | {number for number in self.left_out if number < stored}
-        hidden |= {lesson.folded for lesson in lessons.taught.values() if lesson.folded is not None}
+        hidden = store.removed | store.folded | {number for number in self.left_out if number < stored}
         self.view = self.view.hiding(entries_of(self.view, hidden))
         taught = store.lesson_part
         taught = taught.without(self.left_out) if taught is not None else None

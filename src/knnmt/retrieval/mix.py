@@ -16,10 +16,10 @@ def weights(nearest: Tensor, settings: RetrievalSettings) -> Tensor:
     The settings are complete. Where λ is learned, this is what it is without the gate.
     """
     assert settings.weight is not None
-    assert settings.reach is not None
     most = min(settings.weight, MOST)
     if settings.adapt == "constant" or not most:
         return torch.where(nearest < torch.inf, most, 0.0)
+    assert settings.reach is not None
     falling = nearest * (-settings.weight / settings.reach)
     return falling.add_(settings.weight).clamp_(0.0, most)
 

@@ -145,7 +145,8 @@ def _open(store: Store, system: System) -> None:
                 raise StoreError(
                     f"{store.path} was built without {name}, which {system.name} needs: build it again for that"
                 )
-            part.open(name)
+            for stored in part.stored_as(name):
+                part[stored]
         for name in TEXTS:
             if name in part:
                 part[name]

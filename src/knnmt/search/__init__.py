@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 import torch
 
-from knnmt.search.backend import Chosen, Search
+from knnmt.search.search import Chosen, Search
 from knnmt.search.compiled import CompiledSearch
 
 __all__ = ["Chosen", "Search", "backend"]

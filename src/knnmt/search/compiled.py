@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knnmt.search.backend import Chosen, Ranges, Search, grouped
+from knnmt.search.search import Chosen, Ranges, Search, grouped
 from knnmt.search.compiled_softmax import CompiledSoftmax
 from knnmt.search.loops import compiled, share_out
 from knnmt.search.nearest import Buffers, pack, unpack

@@ -46,7 +46,7 @@ class CompiledSoftmax(Softmax):
         self.here = torch.arange(batch)  # the sentence of each row that is still searched
 
     def shares(self, states: Tensor, temperature: float, metric: Metric) -> tuple[Tensor, Tensor, Tensor]:
-        """Tokens and log p of the softmax of −d/T, summed by token, where there is a share; and the smallest distance."""
+        """Tokens and log p of the softmax of −d/T, by token, where there is a share; and the smallest distance."""
         block = self.keys.blocks[0]
         queries = block.project(states).div_(block.step)
         if queries.size(2) < self.rows.size(1):

@@ -144,7 +144,7 @@ def located(numbers: Tensor, starts: Sequence[int]) -> list[tuple[int, Tensor | 
     if len(starts) == 2:
         return [(0, None, numbers.flatten())]
     flat = numbers.flatten()
-    found = []
+    found: list[tuple[int, Tensor | None, Tensor]] = []
     for block, (first, last) in enumerate(pairwise(starts)):
         where = ((flat >= first) & (flat < last)).nonzero().flatten()
         if len(where):

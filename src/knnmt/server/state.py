@@ -18,7 +18,7 @@ from knnmt.translate import Translator
 
 if TYPE_CHECKING:
     from knnmt.server.jobs import Jobs
-    from knnmt.store.store import Datastore
+    from knnmt.store.store import Store
 
 T = TypeVar("T")
 _HALF = re.compile("[\ud800-\udfff]")
@@ -41,7 +41,7 @@ class Server:
         """Whether clients may change the store."""
         return self.settings.teach and self.translator.store is not None
 
-    def store(self) -> "Datastore":
+    def store(self) -> "Store":
         """The store, if there is one to speak of."""
         if self.translator.store is None:
             raise HTTPException(404, "this server has no memory: start it with a store (--store)")

@@ -1,10 +1,11 @@
 """What is in a store, for people: counts, sizes, frequencies."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
-from knnmt.store.store import Datastore
+from knnmt.store.store import Store
 
 
 @dataclass(frozen=True)
@@ -23,18 +24,21 @@ class Description:
     frequencies: dict[str, int]
 
 
-def describe(store: Datastore) -> Description:
+def describe(store: Store) -> Description:
     """Describe a store; only its manifest is read, and the offsets of its types or clusters."""
-    manifest, part = store.manifest, store.part
-    counts = {name: part.sizes[name] for name in ("segments", "entries", "tokens", "links", "clusters", "ranked")}
+    manifest, sizes = store.manifest, store.sizes
+    counts = {"parts": len(store.parts)} if len(store.parts) > 1 else {}
+    counts |= {name: sizes.get(name, 0) for name in ("segments", "entries", "tokens", "links", "clusters", "ranked")}
     counts |= {"taught since": len(store.lessons), "removed since": len(store.lessons.removed)}
-    files = sorted(part.files.items(), key=lambda item: -item[1].size)
+    files = Counter(aligner=manifest.aligner.size) if manifest.aligner is not None else Counter[str]()
+    for part in store.parts:
+        files.update({name: file.size for name, file in part.files.items()})
     return Description(
         path=str(store.path),
         model=manifest.model,
         languages=manifest.languages,
         counts=counts,
-        bytes={name: file.size for name, file in files},
+        bytes=dict(files.most_common()),
         settings=manifest.settings,
         scale=manifest.scale,
         dropped=manifest.dropped,
@@ -43,11 +47,11 @@ def describe(store: Datastore) -> Description:
     )
 
 
-def _frequencies(store: Datastore) -> dict[str, int]:
+def _frequencies(store: Store) -> dict[str, int]:
     """How many types have up to 1, 10, 100, … stored tokens; nothing for a store without tokens."""
-    if "type_offsets" not in store.part:
+    if not store.provides("type_offsets"):
         return {}
-    tokens = np.diff(store.part["type_offsets"])
+    tokens = sum(np.diff(part["type_offsets"]) for part in store.parts)
     tokens = tokens[tokens > 0]
     bounds = 10 ** np.arange(len(str(int(tokens.max(initial=1)))) + 1)
     return {

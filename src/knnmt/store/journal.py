@@ -16,8 +16,9 @@ from hashlib import blake2b
 from pathlib import Path
 
 from knnmt.errors import StoreError
+from knnmt.files import write_whole
 from knnmt.host import sync
-from knnmt.store.format import DAMAGED, write_whole
+from knnmt.store.manifest import DAMAGED
 
 MAGIC = b"knnmt journal 1\n"
 _HEAD = struct.Struct("<Q8s16s")

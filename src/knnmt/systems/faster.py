@@ -46,11 +46,12 @@ def near_clusters(view: View, source: Source, lists: Lists) -> Tensor:
 
 
 def _means(view: View, lists: Lists) -> Keys[Rows]:
-    """The source means of clusters; one whose entries are all hidden is not found."""
+    """The source means of clusters; one without visible entries is not found."""
     means = view.means("cluster_source")
-    if view.hidden is None:
-        return means
     clusters = torch.arange(len(means), device=view.device)
+    if view.hidden is None:
+        _, size = view.runs("ranking_offsets" if lists == "ranking" else "cluster_starts", clusters)
+        return means.without(size == 0) if bool((size == 0).any()) else means
     if lists == "ranking":
         begin, size = view.runs("ranking_offsets", clusters)
         entries = view["ranking_entries"][runs(begin, size)]
@@ -239,9 +240,9 @@ def _first_of_each(entries: Tensor, tokens: Tensor, distances: Tensor, k: int | 
     length = entries.size(3)
     entries, tokens, distances = (each.flatten(2) for each in (entries, tokens, distances))
     if entries.size(2) > length:
-        for key in (distances, entries):  # by entry, then distance
-            order = key.argsort(dim=-1, stable=True)
-            entries, tokens, distances = (each.gather(2, order) for each in (entries, tokens, distances))
+        order = distances.argsort(dim=-1, stable=True)
+        order = order.gather(2, entries.gather(2, order).argsort(dim=-1, stable=True))  # by entry, then distance
+        entries, tokens, distances = (each.gather(2, order) for each in (entries, tokens, distances))
         repeated = torch.zeros_like(entries, dtype=torch.bool)
         repeated[..., 1:] = entries[..., 1:] == entries[..., :-1]
         distances, order = least(distances.masked_fill(repeated, FAR), min(k or entries.size(2), entries.size(2)))

@@ -13,8 +13,8 @@ from knnmt.errors import StoreError
 from knnmt.optional import require
 from knnmt.search.nearest import least
 from knnmt.search.rows import FAR
+from knnmt.store.manifest import INDEX
 from knnmt.store.part import Part
-from knnmt.store.schema import INDEX
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Found, Lookup, Neighbours, Source, System, distribution
 from knnmt.systems.view import View

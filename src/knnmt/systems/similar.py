@@ -180,7 +180,7 @@ def _projected(view: View, side: str) -> Keys[ProjectedRows]:
 
     def make() -> Keys[ProjectedRows]:
         columns = zip(*(view.blocks(name) for name in names), strict=True)
-        return Keys([ProjectedRows(*rest, float(step[0])) for *rest, step in columns])
+        return Keys([ProjectedRows(rows, matrix, middle, float(step[0])) for rows, matrix, middle, step in columns])
 
     return view.kept(f"projected {side} states", make)
 

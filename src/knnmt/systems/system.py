@@ -124,9 +124,9 @@ class System:
         if settings.k is None and self.takes_k and not self.all_k:
             raise UsageError(f"{self.name} needs a number of neighbours k")
         if self.takes_k and most is not None and (settings.k is None or settings.k > most):
-            asked = "all entries" if settings.k is None else f"k={settings.k}"
+            asked = "all entries of a cluster" if settings.k is None else f"k={settings.k}"
             raise UsageError(
-                f"{asked} of a cluster asked for, but {store.path} ranks {most}: build it with a larger k_max"
+                f"{asked} asked for, but {store.path} ranks {most} a cluster: build it with a larger k_max"
             )
 
 

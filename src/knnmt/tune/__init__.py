@@ -8,10 +8,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 
 from knnmt.corpus.segment import Segment
+from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import Model
 from knnmt.overlap import overlaps
-from knnmt.store.format import TUNED
-from knnmt.store.store import Datastore
+from knnmt.store.manifest import TUNED
 from knnmt.systems import automatic
 from knnmt.systems.settings import Adapt, RetrievalSettings
 from knnmt.translate import TranslateSettings

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from knnmt.datastore import Datastore
 from knnmt.errors import UsageError
 from knnmt.model.checkpoint import Model
 from knnmt.retrieval.gate import Gate
 from knnmt.retrieval.session import Retriever
-from knnmt.store.store import Datastore
 from knnmt.systems import require_system
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.tune.grid import largest_k

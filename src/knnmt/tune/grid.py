@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from knnmt.store.store import Datastore
+from knnmt.store.store import Store
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import System
 
@@ -62,12 +62,12 @@ def axes(settings: RetrievalSettings, scale: float) -> dict[str, Axis]:
     return found | {"weight": Axis(CONSTANT_WEIGHTS, WEIGHT_LIMITS, share=True)}
 
 
-def largest_k(system: System, store: Datastore) -> int | None:
+def largest_k(system: System, store: Store) -> int | None:
     """The largest k that is tried; None where a system takes all that it sees."""
     if not system.takes_k:
         return None
     allowed = system.most_k(store)
-    return min(max(K), store.part.sizes["entries"], *([] if allowed is None else [allowed]))
+    return min(max(K), store.sizes["entries"], *([] if allowed is None else [allowed]))
 
 
 def neighbours_and_temperatures(most_k: int | None, scale: float) -> Iterator[tuple[int | None, float]]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from knnmt.corpus.segment import Segment
+from knnmt.datastore import Datastore
 from knnmt.overlap import overlaps
-from knnmt.store.store import Datastore
 
 HELD_OUT = 200  # segments of each kind
 GROUPS = 3  # projects held out in turn, the largest

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
+from knnmt.datastore import Datastore
 from knnmt.errors import DataError, UsageError
 from knnmt.lab.bench import batch_size
 from knnmt.lab.bench.batch_size import largest_batches
@@ -14,9 +16,7 @@ from knnmt.lab.bench.runner import Run, Runner, Variant, retriever_of, served
 from knnmt.lab.bench.settings import BenchSettings, Sweep
 from knnmt.lab.bench.speed import interleaved, measure, of_length
 from knnmt.model.checkpoint import Model
-from knnmt.model.transformer import States
 from knnmt.retrieval.session import Retriever, SentenceLookup
-from knnmt.store.store import Datastore
 from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Neighbours
@@ -48,17 +48,17 @@ def test_every_system_does_all_its_work_at_no_weight(model: Model, store: Datast
         steps, chosen = Steps(), RetrievalSettings(system=system, k=4, weight=0.0)
         translator = Translator(model, store, retrieval=chosen, trace=steps)
         looked_up = 0
-        original = SentenceLookup.neighbours
+        original = SentenceLookup.weight
 
-        def count(self: SentenceLookup, states: States, original: Any = original) -> Neighbours:
+        def count(self: SentenceLookup, found: Neighbours, *others: Any, original: Any = original) -> Tensor:
             nonlocal looked_up
             looked_up += 1
-            found: Neighbours = original(self, states)
             assert bool((found.log_p > -torch.inf).any())
-            return found
+            weight: Tensor = original(self, found, *others)
+            return weight
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(SentenceLookup, "neighbours", count)
+            patch.setattr(SentenceLookup, "weight", count)
             found = translator.translate(texts, options)
         assert [each.tokens for each in found] == [each.tokens for each in base]
         assert steps.sentences == base_steps.sentences
@@ -176,7 +176,7 @@ def test_sweeps_over_retrieval_share_one_base(model: Model, store: Datastore, te
     rows, _ = measure(model, store, texts, settings, Sweep.parse("c=2,4"))
     assert [(row.system, row.c) for row in rows] == [("base", None), ("fast", 2), ("faster", None), ("fast", 4)]
     rows, _ = measure(model, None, texts, settings, Sweep.parse(f"store={store.path}"))
-    assert [row.entries for row in rows] == [None, *[store.part.sizes["entries"]] * 2]
+    assert [row.entries for row in rows] == [None, *[store.sizes["entries"]] * 2]
 
 
 def test_sweeps_over_decoding_measure_base_each_time(model: Model, store: Datastore, texts: list[str]) -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from knnmt.build import kmeans
+from knnmt.datastore import Datastore
 from knnmt.errors import UsageError
 from knnmt.lab.bench import growth, synthetic
 from knnmt.lab.bench.growth import grown, in_words
@@ -16,7 +17,6 @@ from knnmt.lab.bench.peak import Memory
 from knnmt.lab.bench.runner import served
 from knnmt.lab.bench.synthetic import Shape, make
 from knnmt.retrieval.session import Retriever
-from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
 
 CPU = torch.device("cpu")
@@ -44,9 +44,9 @@ def written(shape: Shape, folder: Path) -> Datastore:
 
 def test_with_keys_it_serves_whatever_needs_them(tmp_path: Path) -> None:
     store = written(KEYED, tmp_path)
-    assert len(list(store.verify())) == len(store.part.files)
+    assert len(list(store.verify())) == len(store.parts[0].files)
     assert {"knn", "fast", "fast-clustered", "faster", "faster-exact"} <= set(served(store))
-    assert store.part.sizes["entries"] == store.part.sizes["tokens"] == 3000
+    assert store.sizes["entries"] == store.sizes["tokens"] == 3000
     assert store.segment(0).source == ""
     for system in served(store):
         row = grown(KEYED, store, system, k=3, c=4, device=CPU)
@@ -58,10 +58,10 @@ def test_without_keys_it_serves_faster(tmp_path: Path, serving: Shape) -> None:
     store = written(serving, tmp_path)
     assert list(store.verify())
     assert served(store) == ["faster"]
-    assert "target_ids" not in store.part
-    assert store.part.sizes["coarse"] > 0
+    assert "target_ids" not in store.parts[0]
+    assert store.sizes["coarse"] > 0
     row = grown(serving, store, "faster", k=3, c=4, device=CPU)
-    assert row.clusters == store.part.sizes["clusters"] >= 3000 / 16
+    assert row.clusters == store.sizes["clusters"] >= 3000 / 16
     assert row.opened == row.disk
 
 
@@ -69,15 +69,16 @@ def test_what_lies_at_a_mean_finds_its_cluster(tmp_path: Path, serving: Shape) -
     """Two levels of clusters and the rankings hang together: the mean of a cluster leads to its entries."""
     store = written(serving, tmp_path)
     retriever = Retriever(store, CPU, RetrievalSettings(system="faster", k=5, weight=0.0))
-    means, bounds = (store.part[name] for name in ("cluster_source", "ranking_offsets"))
+    means, bounds = (store.parts[0][name] for name in ("cluster_source", "ranking_offsets"))
     for number in range(0, len(means), 7):
         kind = int(np.searchsorted(serving.clusters, number, side="right") - 1)
         source, target = (
-            torch.from_numpy(store.part[f"cluster_{side}"][number].astype(np.float32)) for side in ("source", "target")
+            torch.from_numpy(store.parts[0][f"cluster_{side}"][number].astype(np.float32))
+            for side in ("source", "target")
         )
         look = retriever.look(torch.tensor([[kind]]), torch.tensor([[True]]), source[None, None])
         found = look.lookup.find(target[None, None])
-        entries = store.part["ranking_entries"][bounds[number] : bounds[number + 1]]
+        entries = store.parts[0]["ranking_entries"][bounds[number] : bounds[number + 1]]
         assert found.entries[0, 0, : len(entries)].tolist() == entries.tolist()
         assert len(set(entries.tolist())) == len(entries)
         members = serving.places(entries.astype(np.int64))
@@ -113,7 +114,7 @@ def test_refusals(tmp_path: Path) -> None:
 def test_growth_in_words() -> None:
     def row(tokens: int, seconds: float, size: int) -> growth.Growth:
         spent, memory = Spread(seconds, seconds, seconds), Memory()
-        return growth.Growth("faster", tokens, 4, 2, 0.1, spent, spent, spent, seconds, size, size, memory, memory)
+        return growth.Growth("faster", tokens, 4, 2, 0.1, spent, spent, seconds, size, size, memory, memory)
 
     said = in_words([row(10**8, 0.02, 10**6), row(10**6, 0.01, 10**5)])
     assert "from 1,000,000 to 100,000,000 tokens, 100 times as many" in said

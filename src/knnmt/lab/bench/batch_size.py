@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import torch
 
+from knnmt.datastore import Datastore
 from knnmt.lab.bench.clock import settle
 from knnmt.lab.bench.peak import peak, return_unused
 from knnmt.lab.bench.runner import Variant, options_of, retriever_of, served
 from knnmt.lab.bench.settings import BenchSettings
 from knnmt.lab.bench.speed import Progress, usable
 from knnmt.model.checkpoint import Model
-from knnmt.store.store import Datastore
 from knnmt.translate import Translator
 
 MOST = 4096  # texts of a batch that is tried

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from knnmt.datastore import Datastore
 from knnmt.lab.bench.clock import settle
 from knnmt.lab.bench.interval import Spread, exponent, spread
 from knnmt.lab.bench.peak import Memory, peak
 from knnmt.lab.bench.synthetic import NOISE, Shape
 from knnmt.retrieval.session import Retriever
-from knnmt.store.store import Datastore
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Source
 
@@ -75,19 +75,19 @@ def grown(shape: Shape, store: Datastore, system: str, k: int, c: int | None, de
         select = _repeated(lambda asked: way.select(view, asked.source, settings), batches, device)
     ready = [(way.select(view, asked.source, settings), asked.states) for asked in batches]
     lookup = _repeated(lambda each: each[0].neighbours(each[1]), ready, device)
-    sizes = store.part.files
-    names = [name for name in way.arrays if name in store.part]
+    (part,) = store.parts
+    names = [name for name in way.arrays if name in part]
     return Growth(
         system=system,
         tokens=shape.tokens,
         cluster_size=shape.size,
-        clusters=store.part.sizes["clusters"],
+        clusters=part.sizes["clusters"],
         opening=opening,
         select=select,
         lookup=lookup,
         batch=select.median + STEPS * lookup.median,
         disk=store.manifest.size,
-        opened=sum(sizes[f"{name}.npy"].size for name in names),
+        opened=sum(part.files[f"{name}.npy"].size for name in names),
         memory=memory,
         working=working,
     )
@@ -102,7 +102,7 @@ def _asked(shape: Shape, store: Datastore, number: int, device: torch.device) ->
     beams = near[:, rng.integers(LENGTH, size=BEAMS)]
     noise = (NOISE * rng.standard_normal((BATCH, count, shape.width), np.float32) for count in (LENGTH, BEAMS))
     source, target = (
-        torch.from_numpy(store.part[f"cluster_{side}"][rows].astype(np.float32) + noisy).to(device)
+        torch.from_numpy(store.parts[0][f"cluster_{side}"][rows].astype(np.float32) + noisy).to(device)
         for side, rows, noisy in zip(("source", "target"), (near, beams), noise, strict=True)
     )
     given = torch.from_numpy(ids).to(device)

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from knnmt.datastore import Datastore
 from knnmt.errors import UsageError
 from knnmt.lab.bench.settings import OF_RETRIEVAL, BenchSettings, Sweep
 from knnmt.model.checkpoint import Model
 from knnmt.retrieval.live import LiveStore
 from knnmt.retrieval.session import Retriever
-from knnmt.store.store import Datastore
 from knnmt.systems import SYSTEMS, serves
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.trace import NO_TRACE, Trace

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from knnmt.datastore import Datastore
 from knnmt.errors import DataError, UsageError
 from knnmt.lab.bench.clock import Clock, Steps, settle
 from knnmt.lab.bench.engines import other_engines
@@ -14,7 +15,6 @@ from knnmt.lab.bench.peak import Memory, peak
 from knnmt.lab.bench.runner import Runner, Shared, Skipped, Variant, runner_of, variants
 from knnmt.lab.bench.settings import OF_RETRIEVAL, BenchSettings, Sweep
 from knnmt.model.checkpoint import Model
-from knnmt.store.store import Datastore
 
 Progress = Callable[[str, int, int | None], None]  # the stage, the work done since the last call, the whole of it
 
@@ -175,7 +175,7 @@ def interleaved(
                 beam=variant.settings.beam,
                 batch_size=variant.settings.batch_size,
                 length=mean_length,
-                entries=variant.store.part.sizes["entries"] if variant.store is not None else None,
+                entries=variant.store.sizes["entries"] if variant.store is not None else None,
                 ratio=ratio(seconds[number], seconds[0]) if number else None,
                 seconds=spent,
                 per_second=len(texts) / spent.median,

@@ -13,12 +13,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from knnmt.align.bitext import Int64, offsets_of
 from knnmt.build import kmeans
 from knnmt.build.settings import BuildSettings
+from knnmt.csr import Int64, offsets_of
+from knnmt.datastore import Datastore
 from knnmt.errors import UsageError
-from knnmt.store import arrays, format
-from knnmt.store.store import Datastore
+from knnmt.files import digest
+from knnmt.store import arrays
+from knnmt.store.manifest import Manifest, journal_name, publish, seal, work_folder
+from knnmt.store.schema import sizes_of
 
 KEYED_BELOW = 10**7  # tokens from which keys are left out, and clusters are as large as the paper's
 SMALL, LARGE = 512, 2048  # tokens a cluster
@@ -111,7 +114,7 @@ def make(shape: Shape, out: Path, progress: Callable[[int], None] | None = None)
     if out.exists():
         raise UsageError(f"cannot make a synthetic store at {out}: it already exists")
     advance = progress or (lambda tokens: None)
-    part = format.work_folder(out)
+    part = work_folder(out)
     part.mkdir(parents=True)
     _write_means(shape, part)
     advance(shape.tokens // 2)
@@ -122,29 +125,23 @@ def make(shape: Shape, out: Path, progress: Callable[[int], None] | None = None)
     settings = BuildSettings(
         systems=() if shape.keyed else ("faster",), cluster_size=shape.size, k_max=shape.k_max, seed=shape.seed
     )
-    manifest = format.Manifest(
-        made_by="knnmt bench --synthetic", plan=format.digest(repr(shape).encode()), model="none",
+    sizes = {"segments": _segments(shape), "links": shape.tokens}
+    sizes |= {f"{side}_vocabulary": shape.vocabulary for side in ("source", "target")}
+    parts = [seal(part, sizes_of(part, sizes | {"entries": shape.tokens, "tokens": shape.tokens}))]
+    manifest = Manifest(
+        made_by="knnmt bench --synthetic", plan=digest(repr(shape).encode()), model="none",
         model_fingerprint="", tokenizer_fingerprint="", languages="none", key="ffn_input", metric="squared",
         scale=2.0 * shape.width * (1 + NOISE**2), settings=settings.model_dump(mode="json"),
-        kept=_segments(shape), dropped={}, frequent_types=[], parts=[format.seal(part, _sizes(shape, part))],
+        kept=_segments(shape), dropped={}, frequent_types=[], parts=parts,
+        aligner=None, journal=journal_name(parts),
     )  # fmt: skip
-    format.publish(part, manifest, out)
+    publish(out, manifest, {parts[0].name: part})
     advance(shape.tokens - shape.tokens // 2)
     return Datastore.open(out)
 
 
 def _segments(shape: Shape) -> int:
     return -(-shape.tokens // SEGMENT)
-
-
-def _sizes(shape: Shape, part: Path) -> dict[str, int]:
-    return dict.fromkeys(format.SIZES, 0) | {
-        "segments": _segments(shape), "entries": shape.tokens, "tokens": shape.tokens,
-        "links": shape.tokens, "clusters": shape.starts.size - 1,
-        "ranked": arrays.read(part / "ranking_entries.npy").size, "coarse": len(shape.coarse[1]), "width": shape.width,
-        "source_vocabulary": shape.vocabulary,
-        "target_vocabulary": shape.vocabulary,
-    }  # fmt: skip
 
 
 def _blocks(count: int, step: int = ROWS) -> Iterator[slice]:

@@ -17,8 +17,10 @@ from pydantic import BaseModel, ValidationError
 from knnmt.build import build as building
 from knnmt.corpus import Languages, Segment, files_of, read_all, statistics
 from knnmt.corpus.files import require_readable
+from knnmt.datastore import Datastore
 from knnmt.errors import DataError, UsageError
 from knnmt.evaluate import bleu
+from knnmt.files import checksum, digest, write_whole
 from knnmt.lab.bench.machine import machine, versions
 from knnmt.lab.reproduce.config import BASE, COMPARED, Config, Domain, Run
 from knnmt.lab.reproduce.results import (
@@ -35,9 +37,8 @@ from knnmt.lab.reproduce.score import compare
 from knnmt.model.checkpoint import Model, load
 from knnmt.overlap import Overlaps, overlaps
 from knnmt.retrieval.tuned import Tuned
-from knnmt.store import format
 from knnmt.store.describe import describe
-from knnmt.store.store import Datastore, Part
+from knnmt.store.manifest import MANIFEST
 from knnmt.systems import SYSTEMS
 from knnmt.translate import TranslateSettings, Translator
 from knnmt.tune import tune
@@ -96,7 +97,7 @@ def reproduce(
     out.mkdir(parents=True, exist_ok=True)
     model = load(config.model, device=device, dtype=dtype, langs=config.languages)
     content = config.model_dump(mode="json", by_alias=True)
-    format.write_whole(out / "config.json", _json(content))
+    write_whole(out / "config.json", _json(content))
     precision = str(model.transformer.dtype).removeprefix("torch.")
     here = machine(model.device) | {"dtype": precision}
     used = versions() | {"sacrebleu": version("sacrebleu")}
@@ -118,7 +119,7 @@ def reproduce(
             title=config.title, note=config.note, digest=_digest(content), config=content, machine=here, versions=used,
             domains=found,
         )  # fmt: skip
-        format.write_whole(out / "results.json", _json(results.model_dump(mode="json")))
+        write_whole(out / "results.json", _json(results.model_dump(mode="json")))
     return results
 
 
@@ -135,7 +136,7 @@ def _domain(job: _Job) -> DomainResults:
         translated[run.name], texts[run.name] = _translate(job, built, run.name, store, found)
     compared = [name for name in (next((r.name for r in runs if r.system == one), None) for one in COMPARED) if name]
     scored = _score(job, texts, seen.test, compared)
-    bytes_of = {run.name: served(store.part, SYSTEMS[run.system].arrays) for run in runs} | {BASE: 0}
+    bytes_of = {run.name: served(store, SYSTEMS[run.system].arrays) for run in runs} | {BASE: 0}
     system_of = {run.name: run.system for run in runs} | {BASE: BASE}
     sides = {"dev": (job.dev, seen.dev), "test": (job.test, seen.test)}
     return DomainResults(
@@ -169,10 +170,10 @@ def _build(job: _Job) -> tuple[Built, Datastore]:
     digest = _digest(
         model.fingerprint, model.tokenizer.fingerprint, model.device.type, str(model.transformer.dtype),
         job.config.languages, settings.model_dump(mode="json"),
-        [format.checksum(file) for file in [*files, *([links] if links is not None else [])]],
+        [checksum(file) for file in [*files, *([links] if links is not None else [])]],
     )  # fmt: skip
     built = _kept(path, Built)
-    if built is not None and (place / format.MANIFEST).exists():
+    if built is not None and (place / MANIFEST).exists():
         if built.digest != digest:
             raise UsageError(
                 f"{place} was made of other texts, with another model or precision, on another kind of device, or with "
@@ -257,7 +258,7 @@ def _translate(
     found = list(translator.stream(sources, options, progress=lambda done: watch("", done, len(sources))))
     seconds = time.perf_counter() - began
     texts = [each.text.replace("\n", " ") for each in found]
-    format.write_whole(path, "".join(text + "\n" for text in texts).encode())
+    write_whole(path, "".join(text + "\n" for text in texts).encode())
     made = Translated(
         digest=digest, segments=len(texts), tokens=sum(len(each.tokens) for each in found), seconds=round(seconds, 3)
     )
@@ -285,17 +286,11 @@ def _score(job: _Job, texts: dict[str, list[str]], seen: Overlaps, compared: lis
     return scored
 
 
-def served(part: Part, arrays: Sequence[str]) -> int:
+def served(store: Datastore, arrays: Sequence[str]) -> int:
     """Bytes of the files that a system opens; quantized keys are codes and their codebooks."""
-    names = [name for array in arrays for name in _files_of_array(part, array)]
-    return sum(part.files[name].size for name in names)
-
-
-def _files_of_array(part: Part, array: str) -> list[str]:
-    if array in part:
-        return [f"{array}.npy"]
-    quantized = [array.replace("_keys", f"_{kind}") for kind in ("codes", "codebooks")]
-    return [f"{name}.npy" for name in quantized if name in part]
+    return sum(
+        part.files[f"{name}.npy"].size for part in store.parts for array in arrays for name in part.stored_as(array)
+    )
 
 
 # ------------------------------------------------------------------------------------------------ files and digests
@@ -327,7 +322,7 @@ def _kept(path: Path, kind: type[Record], digest: str | None = None) -> Record |
 
 
 def _keep(path: Path, made: Record) -> Record:
-    format.write_whole(path, _json(made.model_dump(mode="json")))
+    write_whole(path, _json(made.model_dump(mode="json")))
     return made
 
 
@@ -346,7 +341,7 @@ def _json(content: object) -> bytes:
 
 
 def _digest(*content: object) -> str:
-    return format.digest(json.dumps(content, sort_keys=True).encode())
+    return digest(json.dumps(content, sort_keys=True).encode())
 
 
 def _texts(segments: Sequence[Segment]) -> list[list[str]]:

@@ -1,0 +1,50 @@
+"""`Datastore`: a store that can build and compact itself; what most users import."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from knnmt.build.build import BuildReport, build
+from knnmt.build.compact import compact
+from knnmt.build.settings import BuildSettings
+from knnmt.build.stages import Progress
+from knnmt.model.checkpoint import load
+from knnmt.model.represent import StateModel
+from knnmt.store.store import Store
+
+
+class Datastore(Store):
+    """Every token of a parallel corpus, with the state in which a model predicts it.
+
+    >>> store = Datastore.build("train.tmx", langs="de-en", out="store")
+    >>> store = Datastore.open("store")
+    """
+
+    @classmethod
+    def build(
+        cls,
+        corpus: str | Path | Sequence[str | Path],
+        *,
+        out: str | Path,
+        langs: str,
+        model: str | Path | StateModel = "mini-de-en",
+        settings: BuildSettings | None = None,
+        alignments: str | Path | None = None,
+        replace: bool = False,
+        workers: int | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Make a store from parallel text, or resume an interrupted build: see `knnmt.build.build`."""
+        paths = [Path(one) for one in ([corpus] if isinstance(corpus, str | Path) else corpus)]
+        loaded = load(model, langs=langs) if isinstance(model, str | Path) else model
+        build(
+            paths, loaded, Path(out), langs, settings, alignments=None if alignments is None else Path(alignments),
+            replace=replace, workers=workers, progress=progress,
+        )  # fmt: skip
+        return cls.open(out)
+
+    def compact(
+        self, model: StateModel, *, workers: int | None = None, progress: Progress | None = None
+    ) -> BuildReport:
+        """Fold what was taught and removed into the parts: see `knnmt.build.compact`."""
+        return compact(self, model, workers=workers, progress=progress)
