@@ -530,9 +530,9 @@ def test_settings_that_the_store_was_tuned_to_are_used_unless_others_are_given(
     wrapped = wrap(AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder), "de-en")
     corpus = parallel_text(tmp_path / "corpus.tsv", 12)
     store = Datastore.build(corpus, out=tmp_path / "store", langs="de-en", model=wrapped)
-    assert Retrieval(wrapped, store).retriever.settings == RetrievalSettings(system="similar")
+    assert Retrieval(wrapped, store).retriever.given == RetrievalSettings(system="similar")
     tuned = RetrievalSettings(system="fast", k=3, temperature=2.5, weight=0.25, adapt="constant")
     Tuned(tuned).save(store.path / "settings.json")
-    assert Retrieval(wrapped, store).retriever.settings == tuned
+    assert Retrieval(wrapped, store).retriever.given == tuned
     given = RetrievalSettings(system="knn", k=5)
-    assert Retrieval(wrapped, store, given).retriever.settings == given
+    assert Retrieval(wrapped, store, given).retriever.given == given
