@@ -122,7 +122,7 @@ def test_settings_are_kept_only_where_they_harm_neither(
     assert list(tuned.segments) == ["known project", "unknown project"]
     used = Translator(model, Datastore.open(store.path)).retriever
     assert used is not None
-    assert used.settings == tuned.best.settings
+    assert used.given == tuned.best.settings
     notes = json.loads((store.path / "settings.json").read_text())
     assert notes["tuned"]["unknown project"]["bleu"] == (scores[9] if kept else scores[3])
     assert notes["base"]["known project"]["bleu"] == 20

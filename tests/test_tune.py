@@ -251,12 +251,12 @@ def test_settings_do_not_change_and_refuse_unknown_names() -> None:
 def test_a_store_is_tuned_once_and_used_so_from_then_on(model: Model, dev: list[Segment], tmp_path: Path) -> None:
     store = built(model, tmp_path)
     best = tune_store(model, store, dev, decoded=1).best
-    assert Translator(model, store.path).retriever.settings == best.settings  # type: ignore[union-attr]
+    assert Translator(model, store.path).retriever.given == best.settings  # type: ignore[union-attr]
     assert json.loads((store.path / "settings.json").read_text())["segments"] == {"dev": len(dev)}
     # what was found for one system is not used for another, nor where settings are given
-    assert Translator(model, store, system="knn").retriever.settings.weight is None  # type: ignore[union-attr]
+    assert Translator(model, store, system="knn").retriever.given.weight is None  # type: ignore[union-attr]
     given = RetrievalSettings(system="fast", k=3)
-    assert Translator(model, store, retrieval=given).retriever.settings == given  # type: ignore[union-attr]
+    assert Translator(model, store, retrieval=given).retriever.given == given  # type: ignore[union-attr]
 
 
 def test_a_store_keeps_the_gate_that_was_best_for_it(
@@ -268,7 +268,7 @@ def test_a_store_keeps_the_gate_that_was_best_for_it(
     assert best.settings.adapt == "learned"
     translator = Translator(model, store.path)
     assert translator.retriever is not None
-    assert translator.retriever.settings == best.settings
+    assert translator.retriever.given == best.settings
     assert translator.retriever.gate == best.gate is not None
     texts = [segment.source for segment in dev]
     assert translator.using("similar").translate(texts, GREEDY) == translator.translate(texts, GREEDY)
@@ -290,6 +290,15 @@ def test_settings_of_a_store_go_when_it_is_replaced(model: Model, dev: list[Segm
     replaced = Datastore.build(corpus, out=store.path, langs="de-en", model=model, replace=True)
     assert tuned_for(replaced) is None
     assert not list(store.path.glob("settings*"))
+
+
+def test_another_system_has_its_own_defaults(model: Model, store: Datastore) -> None:
+    similar = Translator(model, store, system="similar").retriever
+    knn = Translator(model, store, system="knn").retriever
+    switched = Translator(model, retriever=similar).using("knn").retriever
+    assert switched is not None
+    assert knn is not None
+    assert switched.settings == knn.settings
 
 
 # ------------------------------------------------------------------------------------------------- ends of the grids

@@ -105,7 +105,8 @@ class Translator:
         if system == "base" or (system is None and self.retriever is None) or self.store is None:
             other.retriever = None
             return other
-        chosen = self.retriever.settings if self.retriever is not None else RetrievalSettings()
+        # as they were given: another system has its own defaults
+        chosen = self.retriever.given if self.retriever is not None else RetrievalSettings()
         chosen = chosen if system is None else chosen.of(system)
         chosen = chosen if weight is None else chosen.weighing(weight)
         live, gate = (self.retriever.live, self.retriever.gate) if self.retriever is not None else (None, None)

@@ -25,7 +25,8 @@ class Retriever:
     """A store, ready to be looked up by a model on its device.
 
     gate: gives λ where the settings say that it is learned; left_out: numbers of the store's segments that nothing may
-    find; live: that of another retriever of the store, to share, with what it leaves out
+    find; live: that of another retriever of the store, to share, with what it leaves out. `given` are the settings as
+    they were given, `settings` the same with all defaults filled in.
     """
 
     def __init__(
@@ -44,7 +45,8 @@ class Retriever:
         if settings.adapt == "learned":
             gate = require_gate(gate, Purpose(name, store.manifest.key, store.manifest.metric)).on(device)
         self.live = live or LiveStore(store, device, left_out)
-        self.gate, self.settings = gate, self.system.complete(settings, self.live.view.scale)
+        self.gate, self.given = gate, settings.model_copy(update={"system": name})
+        self.settings = self.system.complete(settings, self.live.view.scale)
         _open(store, self.system)
 
     def look(self, ids: Tensor, mask: Tensor, states: Tensor, trace: Trace = NO_TRACE) -> "SentenceLookup":

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from knnmt.datastore import Datastore
+from knnmt.store.store import Store
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import System
 
@@ -62,7 +63,7 @@ def axes(settings: RetrievalSettings, scale: float) -> dict[str, Axis]:
     return found | {"weight": Axis(CONSTANT_WEIGHTS, WEIGHT_LIMITS, share=True)}
 
 
-def largest_k(system: System, store: Datastore) -> int | None:
+def largest_k(system: System, store: Store) -> int | None:
     """The largest k that is tried; None where a system takes all that it sees."""
     if not system.takes_k:
         return None

@@ -188,7 +188,9 @@ def test_several_sweeps_of_one_file_are_kept_apart() -> None:
     assert (fast["k"], fast["length"]) == (16, 24.6)
 
 
-@pytest.mark.parametrize(("content", "message"), [("{", "is no JSON"), ("{}", "has no figures"), ("[1]", "has no")])
+@pytest.mark.parametrize(
+    ("content", "message"), [("{", "is not JSON"), ("{}", "no benchmark figures"), ("[1]", "no benchmark")]
+)
 def test_what_is_no_benchmark_is_refused(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "bench.json"
     path.write_text(content)
