@@ -6,8 +6,8 @@ from pydantic import Field
 
 from knnmt.align import AlignSettings
 from knnmt.corpus import CleanSettings
-from knnmt.store.format import Metric
 from knnmt.settings import Settings
+from knnmt.store.format import Metric
 
 
 class BuildSettings(Settings):
@@ -16,7 +16,9 @@ class BuildSettings(Settings):
     systems: tuple[str, ...] = Field(default=(), description="system to serve, repeatable; default: all")
     key: Literal["ffn_input", "output"] = Field(default="ffn_input", description="decoder state used as key")
     metric: Metric = Field(default="squared", description="distance between states")
-    keys: Literal["float16", "pq"] = Field(default="float16", description="precision of the keys; pq: product-quantized")
+    keys: Literal["float16", "pq"] = Field(
+        default="float16", description="precision of the keys; pq: product-quantized"
+    )
     cluster_size: int = Field(default=512, ge=1, description="mean source tokens per cluster (m)")
     prototype_size: int = Field(default=16, ge=1, description="maximum mean entries per prototype")
     budget: int | None = Field(

@@ -42,9 +42,7 @@ class RetrievalSettings(Settings):
         validation_alias=AliasChoices("lambda", "weight"),  # `lambda` is a word of Python
         serialization_alias="lambda",
     )
-    adapt: Adapt = Field(
-        default="distance", description="how λ is set; learned needs tuned settings"
-    )
+    adapt: Adapt = Field(default="distance", description="how λ is set; learned needs tuned settings")
     reach: float | None = Field(
         default=None, gt=0, allow_inf_nan=False, description="distance at which λ is 0 (τ); default: by the store"
     )
