@@ -7,7 +7,6 @@
 
 import os
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -68,17 +67,25 @@ for _cache in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "5000")
 
-try:
-    __version__ = version("knnmt")
-except PackageNotFoundError:  # run from a source tree that was never installed
-    __version__ = "0"
+__version__: str
 
 
 def __getattr__(name: str) -> Any:
     """Import a name's module, and torch with it, only when the name is asked for: `knnmt --help` answers at once."""
     if name in _HOMES:
         return getattr(import_module(f"knnmt.{_HOMES[name]}"), name)
+    if name == "__version__":
+        return _version()
     raise AttributeError(f"module 'knnmt' has no attribute {name!r}")
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # as slow as all of `knnmt --help`
+
+    try:
+        return version("knnmt")
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        return "0"
 
 
 def __dir__() -> list[str]:

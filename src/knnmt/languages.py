@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Self
 
 import langcodes
+from langcodes.tag_parser import LanguageTagError
 
 from knnmt.errors import UsageError
 
@@ -21,7 +22,7 @@ def normal_tag(tag: str) -> str:
     spelled = tag.strip().replace("@latin", "-Latn").replace("@", "-")  # gettext's modifiers
     try:
         return langcodes.Language.get(spelled, normalize=False).to_tag()
-    except langcodes.LanguageTagError:
+    except LanguageTagError:
         return tag
 
 
@@ -30,7 +31,7 @@ def standard_tag(tag: str) -> str:
     spelled = normal_tag(tag)
     try:
         return langcodes.standardize_tag(spelled, macro=True)
-    except langcodes.LanguageTagError:
+    except LanguageTagError:
         return spelled
 
 

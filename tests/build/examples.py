@@ -9,9 +9,10 @@ import torch
 
 from knnmt.build import pq
 from knnmt.datastore import Datastore
+from knnmt.search.metric import Metric
 from knnmt.search.pq import decode
 from knnmt.store import arrays, digests
-from knnmt.store.manifest import Manifest, Metric, journal_name, publish, seal
+from knnmt.store.manifest import Manifest, journal_name, publish, seal
 from knnmt.store.schema import sizes_of
 
 from ..oracle.datastore import Store

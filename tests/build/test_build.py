@@ -29,9 +29,9 @@ from knnmt.errors import DataError, KnnmtError, StoreError, UsageError
 from knnmt.model.checkpoint import Model, load
 from knnmt.model.represent import represent
 from knnmt.model.transformer import KeyKind
-from knnmt.retrieval.session import SYSTEMS
 from knnmt.store.manifest import INDEX, MANIFEST
 from knnmt.store.schema import ARRAYS
+from knnmt.systems import SYSTEMS
 
 from ..oracle import datastore as oracle
 from .examples import parallel_text

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from knnmt import Translator
+from knnmt.retrieval.live import LiveStore
+from knnmt.systems.proto import whole_prototypes
 from knnmt.build import cut
 from knnmt.build.build import build
 from knnmt.build.compact import compact
@@ -17,7 +19,6 @@ from knnmt.corpus.segment import Segment
 from knnmt.datastore import Datastore
 from knnmt.errors import StoreError
 from knnmt.model.checkpoint import Model, load
-from knnmt.retrieval.tensors import Tensors
 from knnmt.store import arrays
 from knnmt.store.manifest import MANIFEST, manifest_bytes, read_manifest
 
@@ -109,7 +110,7 @@ def test_a_store_of_nothing_but_lessons_finds_no_prototypes(store: Datastore, mo
     store.remove([segment.id or "" for segment in store.segments()][:30])
     store.compact(model)
     assert len(store) == 2
-    whole = Tensors(store, torch.device("cpu")).whole_prototypes
+    whole = whole_prototypes(LiveStore(store, torch.device("cpu")).view)
     assert whole is not None
     assert not bool(whole.any())
     wanted = model.tokenizer.decode(model.tokenizer.encode_target([LESSONS[0].target])[0])

@@ -11,11 +11,13 @@ from knnmt import cli
 from knnmt.build.settings import BuildSettings
 from knnmt.cli.app import Commands
 from knnmt.cli.options import Command, Fields, options
+from knnmt.corpus import CleanSettings
 from knnmt.decode.settings import TranslateSettings
 from knnmt.server.settings import ServerSettings
+from knnmt.settings import Settings
 from knnmt.systems.settings import RetrievalSettings
 
-MODELS = {
+MODELS: dict[str, tuple[type[Settings], ...]] = {
     "build": (BuildSettings,),
     "serve": (ServerSettings,),
     "translate": (RetrievalSettings, TranslateSettings),
@@ -60,7 +62,7 @@ def test_values_are_those_of_the_settings() -> None:
     found = called(*line.split(), settings=BUILD)[2]["settings"]
     assert (found.systems, found.k_max, found.memory, found.budget) == (("fast", "proto"), None, 16 << 20, 3_000_000)
     assert found.index
-    assert found.clean == BuildSettings().clean.model_copy(update={"max_ratio": 2.0})
+    assert found.clean == CleanSettings(max_ratio=2.0)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from knnmt.csr import Int64
 from knnmt.errors import KnnmtError, StoreError, UsageError, writing_to
 from knnmt.memory import hold_little
 from knnmt.model.represent import StateModel
-from knnmt.retrieval.session import require_system
+from knnmt.retrieval.tuned import gate_file
 from knnmt.store.manifest import (
     MANIFEST,
     TUNED,
@@ -43,7 +43,7 @@ from knnmt.store.manifest import (
     seal_file,
     work_folder,
 )  # fmt: skip
-from knnmt.systems.settings import gate_file
+from knnmt.systems import require_system
 
 SCALE_SAMPLE = 4000  # pairs of keys whose median distance is the scale of temperatures
 FREQUENT = 20  # types that the manifest names

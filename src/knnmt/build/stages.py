@@ -15,9 +15,9 @@ from knnmt.build.keys import finish_keys
 from knnmt.build.prototypes import make_prototypes
 from knnmt.build.settings import BuildSettings
 from knnmt.build.similar import make_similar
-from knnmt.retrieval.session import SYSTEMS
 from knnmt.store.manifest import INDEX
 from knnmt.store.schema import QUANTIZED
+from knnmt.systems import SYSTEMS
 
 # kept whatever the systems: for evidence, for 100% matches, and, where links were given, for compaction
 ALWAYS = (

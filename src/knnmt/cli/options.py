@@ -96,7 +96,7 @@ class _Option:
             metavar=unit or None,
             min=max(1, int(least or 0) // scale) if scale > 1 else None,
         )
-        annotation = Annotated[kind if shown is not None else kind | None, option]
+        annotation: Any = Annotated[kind if shown is not None else kind | None, option]
         parameter = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=shown, annotation=annotation)
         return cls(outer, name, alias, scale, kind == list[str], optional and type(shown) is int, parameter)
 

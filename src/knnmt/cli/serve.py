@@ -57,7 +57,7 @@ def serve(
     quiet: Annotated[bool, typer.Option("--quiet", help="Log warnings only, not every request.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Serve translations over HTTP, with LibreTranslate's API and a web page. SIGTERM or Ctrl-C stops it gracefully."""
+    """Serve translations over HTTP. LibreTranslate's API and a web page; SIGTERM or Ctrl-C stops it gracefully."""
     for library in LIBRARIES:
         require(library, extra="server")
     from knnmt.server.access import add_key

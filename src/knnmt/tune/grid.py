@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from knnmt.datastore import Datastore
 from knnmt.store.store import Store
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import System
