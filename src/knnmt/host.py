@@ -66,9 +66,7 @@ def sync(path: Path) -> None:
     """Flush a file, or the entries of a folder, to disk; on Windows folders cannot be synced."""
     folder = path.is_dir()
     try:
-        handle = os.open(
-            path, os.O_RDWR if WINDOWS and not folder else os.O_RDONLY
-        )  # Windows syncs only writable ones
+        handle = os.open(path, os.O_RDWR if WINDOWS and not folder else os.O_RDONLY)  # Windows syncs only writable ones
     except PermissionError:
         if folder and WINDOWS:
             return
