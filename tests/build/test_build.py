@@ -391,7 +391,7 @@ def test_the_links_of_the_aligner_may_be_given_back_to_it(
     assert {name: content for name, content in given.items() if not name.startswith("given_")} == ours
 
 
-@pytest.mark.parametrize(("change", "message"), [(-1, "the file ends"), (1, "more lines")])
+@pytest.mark.parametrize(("change", "message"), [(-1, "unexpected end of file"), (1, "more lines")])
 def test_a_file_of_links_has_a_line_for_each_segment(
     model: Model, with_long_segments: Path, tmp_path: Path, change: int, message: str
 ) -> None:

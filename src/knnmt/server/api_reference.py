@@ -6,19 +6,23 @@ from typing import Any
 
 
 def api_reference(schema: dict[str, Any]) -> str:
-    """An HTML page that lists all routes by group."""
+    """An HTML page that lists all routes by group, and the errors that any of them may answer."""
     groups: dict[str, list[str]] = {}
+    errors: dict[str, str] = {}
     for path, methods in schema["paths"].items():
         for method, about in methods.items():
             group = (about.get("tags") or ["Server"])[0]
             groups.setdefault(group, []).append(_route(path, method, about, schema))
+            errors |= {code: each["description"] for code, each in about["responses"].items() if code >= "400"}
     parts = [f"<h2>{escape(name)}</h2>{''.join(routes)}" for name, routes in groups.items()]
+    listed = "; ".join(f"{code} {escape(what)}" for code, what in sorted(errors.items()))
     title = escape(schema["info"]["title"])
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title} API</title>'
         '<meta name="viewport" content="width=device-width"><link rel="stylesheet" href="/page/style.css"></head>'
-        f"<body><main><h1>{title} API</h1><p>{escape(schema['info'].get('description', ''))} "
-        f'Machine-readable: <a href="/openapi.json">openapi.json</a>.</p>{"".join(parts)}</main></body></html>'
+        f'<body class="reference"><main><h1>{title} API</h1><p>{escape(schema["info"].get("description", ""))} '
+        f'Machine-readable: <a href="/openapi.json">openapi.json</a>.</p><p>Errors are JSON, '
+        f'<code>{{"error": "…"}}</code>: {listed}.</p>{"".join(parts)}</main></body></html>'
     )
 
 
@@ -27,20 +31,19 @@ def _route(path: str, method: str, about: dict[str, Any], schema: dict[str, Any]
     body = about.get("requestBody", {}).get("content", {})
     for kind in list(body)[:1]:
         fields = _resolved(body[kind]["schema"], schema)
-        needed = fields.get("required", [])
+        required = fields.get("required", [])
         for name, each in fields.get("properties", {}).items():
-            rows.append((name + (" *" if name in needed else ""), each.get("description", ""), each))
+            rows.append((name + (" *" if name in required else ""), each.get("description", ""), each))
     table = "".join(
         f"<tr><td><code>{escape(name)}</code></td><td>{escape(_kind(each))}</td><td>{escape(what)}</td></tr>"
         for name, what, each in rows
     )
-    kinds = f"<p>Body: {escape(', '.join(body))}</p>" if body else ""
-    codes = ", ".join(f"{code} {each.get('description', '')}" for code, each in about.get("responses", {}).items())
+    kinds = f'<p class="quiet small">Body: {escape(", ".join(body))}</p>' if body else ""
     return (
-        f"<section><h3><code>{escape(method.upper())} {escape(path)}</code></h3>"
+        f'<section class="card"><h3><code>{escape(method.upper())} {escape(path)}</code></h3>'
         f"<p>{escape(about.get('description', ''))}</p>{kinds}"
         + (f"<table>{table}</table>" if table else "")
-        + f"<p>Responses: {escape(codes)}</p></section>"
+        + "</section>"
     )
 
 

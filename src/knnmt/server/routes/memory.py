@@ -30,15 +30,15 @@ class Pair(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    source: StrictStr = Field(min_length=1)
-    target: StrictStr = Field(min_length=1)
+    source: StrictStr = Field(min_length=1, description="source text")
+    target: StrictStr = Field(min_length=1, description="its translation")
 
 
 class NewSegment(Pair):
     """A segment to add. It replaces the one with the same id or, without an id, the one taught for the same source."""
 
-    id: StrictStr | None = Field(default=None, min_length=1, max_length=200)
-    origin: StrictStr = Field(default="", max_length=1000)
+    id: StrictStr | None = Field(default=None, min_length=1, max_length=200, description="replaces its segment")
+    origin: StrictStr = Field(default="", max_length=1000, description="where it comes from, for evidence")
 
 
 class SegmentOut(BaseModel):
@@ -67,8 +67,8 @@ class Ids(BaseModel):
 @router.get("/memory", response_model=Listed)
 async def listed(
     server: Serving,
-    offset: Annotated[int, Query(ge=0, le=1 << 40)] = 0,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+    offset: Annotated[int, Query(ge=0, le=1 << 40, description="segments to skip")] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000, description="maximum segments to return")] = 50,
     q: Annotated[str, Query(max_length=1000, description="only segments that contain this, in source or target")] = "",
     order: Annotated[Literal["stored", "recent"], Query(description="as stored, or latest lesson first")] = "stored",
 ) -> Any:

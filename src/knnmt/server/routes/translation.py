@@ -1,6 +1,6 @@
 """`/v1/translate`: translations with evidence for each token; `/v1/systems`: the retrieval systems to choose from."""
 
-from typing import Annotated, Any
+from typing import Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Depends, HTTPException, Request
@@ -16,8 +16,6 @@ from knnmt.translate import Translation
 
 router = APIRouter(prefix="/v1", tags=["Translation"], dependencies=[Depends(admitted)])
 
-System = Annotated[StrictStr, Field(description="retrieval system, or base for plain MT; default: the server's")]
-
 
 class Asked(BaseModel):
     """Texts, and how to translate them."""
@@ -25,7 +23,9 @@ class Asked(BaseModel):
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     q: StrictStr | list[StrictStr] = Field(description="text, or list of texts, each translated as one segment")
-    system: System | None = None
+    system: StrictStr | None = Field(
+        default=None, description="retrieval system, or base for plain MT; default: the server's"
+    )
     weight: float | None = Field(
         default=None, alias="lambda", ge=0, le=1, allow_inf_nan=False, description="λ: maximum weight of the memory"
     )
