@@ -19,7 +19,7 @@ def joined(folder: Path, paths: Sequence[Path]) -> Datastore:
             made[part.name] = shutil.copytree(path / part.name, folder.parent / f"{folder.name}-{part.name}")
     aligner = aligner_of(paths[0], manifests[0])
     if aligner is not None:
-        made[aligner_name(aligner[1])] = shutil.copy(aligner[0], folder.parent / f"{folder.name}-aligner")
+        made[aligner_name(aligner[1])] = Path(shutil.copy(aligner[0], folder.parent / f"{folder.name}-aligner"))
     parts = [part for manifest in manifests for part in manifest.parts]
     update = {"parts": parts, "journal": journal_name(parts), "kept": sum(manifest.kept for manifest in manifests)}
     publish(folder, manifests[0].model_copy(update=update), made)

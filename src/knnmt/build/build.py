@@ -16,6 +16,7 @@ import numpy as np
 
 from knnmt import __version__, files, host
 from knnmt.align import read_pharaoh
+from knnmt.allocator import hold_little
 from knnmt.build import plan as planning
 from knnmt.build.align import ALIGNER, align_tokens, count_corpus
 from knnmt.build.context import Context, Progress
@@ -28,7 +29,6 @@ from knnmt.build.stages import needed
 from knnmt.corpus import Languages, read_all
 from knnmt.csr import Int64
 from knnmt.errors import KnnmtError, StoreError, UsageError, writing_to
-from knnmt.memory import hold_little
 from knnmt.model.represent import StateModel
 from knnmt.retrieval.tuned import gate_file
 from knnmt.store.manifest import (

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from knnmt import files, host
+from knnmt.allocator import trim
 from knnmt.build.context import Context, Progress
 from knnmt.build.settings import BuildSettings
 from knnmt.corpus import Languages, files_of
 from knnmt.corpus.files import require_readable
 from knnmt.errors import UsageError
-from knnmt.memory import trim
 from knnmt.model.represent import StateModel
 from knnmt.store.manifest import FORMAT
 

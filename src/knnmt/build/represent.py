@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from knnmt import files, host
 from knnmt.align import Bitext
+from knnmt.allocator import trim
 from knnmt.build.context import Context
 from knnmt.build.workers import parallel
 from knnmt.csr import Int64, runs
-from knnmt.memory import trim
 from knnmt.model.represent import represent
 from knnmt.store import arrays
 from knnmt.store.entries import stored

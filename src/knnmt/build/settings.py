@@ -6,8 +6,8 @@ from pydantic import Field
 
 from knnmt.align import AlignSettings
 from knnmt.corpus import CleanSettings
+from knnmt.search.metric import Metric
 from knnmt.settings import Settings
-from knnmt.store.format import Metric
 
 
 class BuildSettings(Settings):
