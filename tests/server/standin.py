@@ -48,7 +48,7 @@ class StandIn:
         self.model = SimpleNamespace(
             name="stand-in", max_source=LONGEST, tokenizer=SimpleNamespace(source="de", target="en")
         )
-        self.retriever = SimpleNamespace(settings=SimpleNamespace(system="fast", most_weight=0.9), store=self.store)
+        self.retriever = SimpleNamespace(settings=SimpleNamespace(system="fast", weight=0.9), store=self.store)
         self.batches: list[list[str]] = []
         self.steps: dict[str, int] = {}  # that texts take, each with its pause; others take one
         self.stepped = 0

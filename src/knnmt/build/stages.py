@@ -17,7 +17,7 @@ from knnmt.build.settings import BuildSettings
 from knnmt.build.similar import make_similar
 from knnmt.store.manifest import INDEX
 from knnmt.store.schema import QUANTIZED
-from knnmt.systems import SYSTEMS
+from knnmt.systems import SYSTEMS, faster, proto, similar
 
 # kept whatever the systems: for evidence, for 100% matches, and, where links were given, for compaction
 ALWAYS = (
@@ -44,41 +44,9 @@ def register(stage: Stage) -> None:
     STAGES[stage.name] = stage
 
 
-register(
-    Stage(
-        "cluster",
-        cluster_tokens,
-        (
-            "cluster_offsets", "cluster_starts", "cluster_members", "cluster_source", "cluster_target",
-            "ranking_offsets", "ranking_entries", "ranking_tokens", "ranking_distances",
-            "coarse_offsets", "coarse_ranges", "coarse_source",
-        ),
-        {"cluster_members": "cluster_starts"},
-    )
-)  # fmt: skip
-register(
-    Stage(
-        "prototypes",
-        make_prototypes,
-        (
-            "proto_offsets", "proto_tokens", "proto_counts", "proto_entries", "proto_members",
-            "proto_source", "proto_source_norms", "proto_source_steps",
-            "proto_target", "proto_target_norms", "proto_target_steps",
-        ),
-    )
-)  # fmt: skip
-register(
-    Stage(
-        "similar",
-        make_similar,
-        (
-            "small_source", "small_source_projection", "small_source_middle", "small_source_step",
-            "small_target", "small_target_projection", "small_target_middle", "small_target_step",
-            "token_segments", "token_shares", "segment_starts", "segment_tokens", "type_segments",
-        ),
-        {"type_segments": "token_shares"},
-    )
-)  # fmt: skip
+register(Stage("cluster", cluster_tokens, tuple(faster.ARRAYS), {"cluster_members": "cluster_starts"}))
+register(Stage("prototypes", make_prototypes, tuple(proto.ARRAYS)))
+register(Stage("similar", make_similar, tuple(similar.ARRAYS), {"type_segments": "token_shares"}))
 register(
     Stage(
         "keys",

@@ -11,6 +11,8 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
+from knnmt.search.pq import decode
+
 R = TypeVar("R", bound="Rows", covariant=True)
 
 FAR = torch.inf  # the distance of what is not there
@@ -163,9 +165,3 @@ def gather(numbers: Tensor, starts: Sequence[int], take: Callable[[int, Tensor],
     for where, some in found:
         whole[where] = some
     return whole.view(*numbers.shape, *whole.shape[1:])
-
-
-def decode(codes: Tensor, codebooks: Tensor) -> Tensor:
-    """The states that product-quantized codes stand for. (..., M) uint8, (M, 256, d/M) to (..., d) float32."""
-    first = codebooks.size(1) * torch.arange(len(codebooks), dtype=torch.int32, device=codes.device)
-    return torch.nn.functional.embedding(codes + first, codebooks.flatten(0, 1)).flatten(-2)

@@ -1,6 +1,6 @@
 """The arrays of a part: name, number type, shape, and what the values must obey. An array is opened only if it fits.
 
-ARRAYS is filled by `declare`: with what every store has here, and with the arrays of a system where that is defined. A
+ARRAYS is filled by `declare`: with what every store has here, and with a system's own arrays in its file. A
 part may hold arrays that nobody has declared: their sizes and checksums are compared, and they are never opened.
 """
 
@@ -79,46 +79,6 @@ declare(
         # the links of each segment, source and target position, where they were made elsewhere; sorted by target
         "given_offsets": offsets("segments", into="links"),
         "given_links": Array("int32", ("links", "2")),
-        # clusters of a type's tokens: the means of both sides, and their entries nearest to the target mean, ranked
-        "cluster_offsets": offsets("source_vocabulary", into="clusters"),
-        "cluster_starts": offsets("clusters", into="tokens"),
-        "cluster_members": Array("int32", ("tokens",), below="tokens"),  # rows of tokens, cluster by cluster, rising
-        "cluster_source": Array("float16", ("clusters", "width")),
-        "cluster_target": Array("float16", ("clusters", "width")),
-        "ranking_offsets": offsets("clusters", into="ranked"),
-        "ranking_entries": Array("int32", ("ranked",), below="entries"),
-        "ranking_tokens": Array("int32", ("ranked",), below="target_vocabulary"),
-        "ranking_distances": Array("float32", ("ranked",)),  # squared L2
-        # prototypes: links of one source type and one target token, gathered by their keys; means of both sides, int8
-        "proto_offsets": offsets("source_vocabulary", into="prototypes"),
-        "proto_tokens": Array("int32", ("prototypes",), below="target_vocabulary"),
-        "proto_counts": Array("int32", ("prototypes",)),  # entries that each stands for
-        "proto_entries": Array("int32", ("prototypes", "3"), below="entries"),  # those nearest to its mean
-        "proto_members": Array("int32", ("members",), below="entries"),  # all of them, one prototype after the other
-        "proto_source": Array("int8", ("prototypes", "width")),
-        "proto_source_norms": Array("float32", ("prototypes",)),
-        "proto_source_steps": Array("float32", ("2", "width")),  # of each number: its middle, and what 1 stands for
-        "proto_target": Array("int8", ("prototypes", "width")),
-        "proto_target_norms": Array("float32", ("prototypes",)),
-        "proto_target_steps": Array("float32", ("2", "width")),
-        # for `similar`: keys projected to few whole numbers, each of a byte, and the source tokens of each segment
-        "small_target": Array("int8", ("entries", "target_small")),
-        "small_target_middle": Array("float32", ("target_small",)),
-        "small_target_step": Array("float32", ("1",)),
-        "small_target_projection": Array("float32", ("width", "target_small")),
-        "small_source": Array("int8", ("tokens", "source_small")),
-        "small_source_middle": Array("float32", ("source_small",)),
-        "small_source_step": Array("float32", ("1",)),
-        "small_source_projection": Array("float32", ("width", "source_small")),
-        "token_segments": Array("int32", ("tokens",), below="segments"),
-        "token_shares": Array("int16", ("tokens",)),  # what each adds to its segment's score
-        "type_segments": Array("int32", ("source_vocabulary",)),  # how many segments have a token of each type
-        "segment_starts": offsets("segments", into="tokens"),
-        "segment_tokens": Array("int32", ("tokens",), below="tokens"),
-        # above many clusters of one type, a second level: ranges of clusters and their means
-        "coarse_offsets": offsets("source_vocabulary", into="coarse"),
-        "coarse_ranges": Array("int64", ("coarse", "2"), below="clusters+1"),
-        "coarse_source": Array("float16", ("coarse", "width")),
     }
 )
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from knnmt.search.nearest import least, runs
 from knnmt.search.rows import FAR, Keys, Rows
+from knnmt.store.schema import Array, declare, offsets
 from knnmt.store.store import Store
 from knnmt.systems.chosen import Nearest, as_rows, linked
 from knnmt.systems.settings import RetrievalSettings
@@ -19,6 +20,24 @@ from knnmt.systems.system import Defaults, Found, Lookup, Neighbours, Source, Sy
 from knnmt.systems.view import View
 
 COARSE_PROBE = 8  # coarse clusters whose clusters are compared, in types with two levels
+ARRAYS = {
+    # clusters of a type's tokens, with the means of both sides
+    "cluster_offsets": offsets("source_vocabulary", into="clusters"),
+    "cluster_starts": offsets("clusters", into="tokens"),
+    "cluster_members": Array("int32", ("tokens",), below="tokens"),  # rows of tokens, cluster by cluster, rising
+    "cluster_source": Array("float16", ("clusters", "width")),
+    "cluster_target": Array("float16", ("clusters", "width")),
+    # their entries nearest to the target mean, ranked
+    "ranking_offsets": offsets("clusters", into="ranked"),
+    "ranking_entries": Array("int32", ("ranked",), below="entries"),
+    "ranking_tokens": Array("int32", ("ranked",), below="target_vocabulary"),
+    "ranking_distances": Array("float32", ("ranked",)),  # squared L2
+    # above many clusters of one type, a second level: ranges of clusters and their means
+    "coarse_offsets": offsets("source_vocabulary", into="coarse"),
+    "coarse_ranges": Array("int64", ("coarse", "2"), below="clusters+1"),
+    "coarse_source": Array("float16", ("coarse", "width")),
+}
+declare(ARRAYS)
 CLUSTERS = ("cluster_offsets", "cluster_source", "coarse_offsets", "coarse_ranges", "coarse_source")
 MEMBERS = ("cluster_starts", "link_offsets", "link_entries")
 KEYS = ("target_ids", "target_keys", "target_norms")

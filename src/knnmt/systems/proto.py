@@ -9,10 +9,26 @@ from torch import Tensor
 
 from knnmt.search.nearest import Table, least
 from knnmt.search.rows import FAR, Keys, Rows
+from knnmt.store.schema import Array, declare, offsets
 from knnmt.systems.chosen import as_rows
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Found, Lookup, Neighbours, Source, System, distribution
 from knnmt.systems.view import View
+
+ARRAYS = {
+    "proto_offsets": offsets("source_vocabulary", into="prototypes"),
+    "proto_tokens": Array("int32", ("prototypes",), below="target_vocabulary"),
+    "proto_counts": Array("int32", ("prototypes",)),  # entries that each stands for
+    "proto_entries": Array("int32", ("prototypes", "3"), below="entries"),  # those nearest to its mean
+    "proto_members": Array("int32", ("members",), below="entries"),  # all of them, one prototype after the other
+    "proto_source": Array("int8", ("prototypes", "width")),
+    "proto_source_norms": Array("float32", ("prototypes",)),
+    "proto_source_steps": Array("float32", ("2", "width")),  # of each number: its middle, and what 1 stands for
+    "proto_target": Array("int8", ("prototypes", "width")),
+    "proto_target_norms": Array("float32", ("prototypes",)),
+    "proto_target_steps": Array("float32", ("2", "width")),
+}
+declare(ARRAYS)
 
 
 class Prototypes:
@@ -91,12 +107,8 @@ def _means(view: View, side: str) -> Keys[Rows]:
 SYSTEM = System(
     name="proto",
     summary="compares with prototypes that stand for several entries",
-    arrays=(
-        "proto_offsets", "proto_tokens", "proto_counts", "proto_entries", "proto_members",
-        "proto_source", "proto_source_norms", "proto_source_steps",
-        "proto_target", "proto_target_norms", "proto_target_steps",
-    ),
+    arrays=tuple(ARRAYS),
     select=select,
     takes_c=True,
     c_grid=(16, 64, 256, 1024),
-)  # fmt: skip
+)

@@ -6,17 +6,9 @@ from pydantic import AliasChoices, Field
 
 from knnmt.settings import Settings
 
-WEIGHT = 0.9  # λ where none is given
-# one cluster's entries, in the order of their distance to its centre, deserve less trust than the nearest of all
-WEIGHTS = {"faster": 0.5, "faster-exact": 0.7, "similar": 0.8}
 # λ where tuning found nothing better than base MT: too small to change a word, and not the 0 by which one asks for
 # base MT and which silences what was taught, too
 SILENT = 1e-9
-TEMPERATURE, REACH = 1 / 40, 1 / 2  # T and τ where none is given, of the median distance between random keys
-# a small store has little that is near: what is farther than this made translations worse than base MT's
-TEMPERATURES, REACHES = {"similar": 1 / 20}, {"similar": 1 / 4}
-SEEN = 64  # c where none is given
-SEEN_BY = {"similar": 8}
 
 Adapt = Literal["constant", "distance", "learned"]
 
@@ -65,24 +57,6 @@ class RetrievalSettings(Settings):
         return self if self.adapt != "learned" else self.model_copy(update={"adapt": "distance"})
 
     @property
-    def most_weight(self) -> float:
-        """λ, or the most of it."""
-        return WEIGHTS.get(self.system, WEIGHT) if self.weight is None else self.weight
-
-    @property
     def silent(self) -> bool:
-        """Whether nothing of the store's part can be heard: base MT, but for what was taught where λ is not 0."""
-        return self.most_weight <= SILENT
-
-    @property
-    def seen(self) -> int:
-        """c."""
-        return SEEN_BY.get(self.system, SEEN) if self.c is None else self.c
-
-    def temperature_of(self, scale: float) -> float:
-        """T, given the median distance between random keys."""
-        return self.temperature or scale * TEMPERATURES.get(self.system, TEMPERATURE)
-
-    def reach_of(self, scale: float) -> float:
-        """τ, given the median distance between random keys."""
-        return self.reach or scale * REACHES.get(self.system, REACH)
+        """Whether the parts have no say: base MT, but for what was taught where λ is not 0."""
+        return self.weight is not None and self.weight <= SILENT

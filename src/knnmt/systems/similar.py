@@ -9,6 +9,7 @@ from torch import Tensor
 
 from knnmt.search.nearest import least, runs
 from knnmt.search.rows import FAR, Keys, ProjectedRows, gather
+from knnmt.store.schema import Array, declare, offsets
 from knnmt.systems.chosen import as_rows, linked
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Defaults, Found, Lookup, Neighbours, Source, System
@@ -18,6 +19,25 @@ BEST = 128  # segments most similar to a sentence, in which the tokens of freque
 OFFERED = 64  # tokens that a source token chooses c from
 COMMON = 1000, 0.25  # tokens of a type, and times as many as segments, from which it does not tell segments apart
 ALIKE = 2.0  # the weight of the similarity of segments beside that of tokens
+
+ARRAYS = {
+    # keys projected to few whole numbers, each in a byte
+    "small_target": Array("int8", ("entries", "target_small")),
+    "small_target_middle": Array("float32", ("target_small",)),
+    "small_target_step": Array("float32", ("1",)),
+    "small_target_projection": Array("float32", ("width", "target_small")),
+    "small_source": Array("int8", ("tokens", "source_small")),
+    "small_source_middle": Array("float32", ("source_small",)),
+    "small_source_step": Array("float32", ("1",)),
+    "small_source_projection": Array("float32", ("width", "source_small")),
+    # the source tokens of each segment, for BM25
+    "token_segments": Array("int32", ("tokens",), below="segments"),
+    "token_shares": Array("int16", ("tokens",)),  # what each adds to its segment's score
+    "type_segments": Array("int32", ("source_vocabulary",)),  # how many segments have a token of each type
+    "segment_starts": offsets("segments", into="tokens"),
+    "segment_tokens": Array("int32", ("tokens",), below="tokens"),
+}
+declare(ARRAYS)
 
 
 class All:
@@ -190,9 +210,7 @@ SYSTEM = System(
     summary="sums over entries of similar segments, by projected states",
     arrays=(
         "target_ids", "target_offsets", "type_offsets", "link_offsets", "link_entries",
-        "small_source", "small_source_projection", "small_source_middle", "small_source_step",
-        "small_target", "small_target_projection", "small_target_middle", "small_target_step",
-        "token_segments", "token_shares", "segment_starts", "segment_tokens",
+        *(name for name in ARRAYS if name != "type_segments"),  # which only merging parts needs
     ),
     select=select,
     # a small store has little that is near: what is farther than this made translations worse than base MT's

@@ -126,7 +126,7 @@ async def systems(server: Serving) -> Any:
     if retriever is None:
         return {"systems": systems_of(server), "default": "base", "lambda": 0.0}
     settings: RetrievalSettings = retriever.settings
-    return {"systems": systems_of(server), "default": settings.system, "lambda": settings.most_weight}
+    return {"systems": systems_of(server), "default": settings.system, "lambda": settings.weight}
 
 
 def systems_of(server: Server) -> list[str]:
