@@ -13,7 +13,7 @@ from knnmt.store.manifest import ALIGNER, MANIFEST, aligner_name, aligner_of, jo
 def joined(folder: Path, paths: Sequence[Path]) -> Datastore:
     """One store of copies of all parts of some stores, in their order; with the aligner of the first."""
     manifests = [read_manifest(path) for path in paths]
-    made = {}
+    made: dict[str, Path] = {}
     for path, manifest in zip(paths, manifests, strict=True):
         for part in manifest.parts:
             made[part.name] = shutil.copytree(path / part.name, folder.parent / f"{folder.name}-{part.name}")
