@@ -318,7 +318,7 @@ def test_a_store_of_the_first_format_is_compacted_to_the_second(store: Datastore
     old.add(LESSONS, model)
     old.compact(model)
     assert folders(old)[:1] == before
-    assert old.manifest.aligner is not None
+    assert read_manifest(store.path).aligner is not None
     assert list(old.verify())
     old.remove([segments[0].id or ""])
     old.compact(model, full=True)

@@ -12,6 +12,7 @@ import torch
 from knnmt.build import cut, merge
 from knnmt.build.build import build
 from knnmt.build.compact import compact
+from knnmt.build.context import Context
 from knnmt.build.merge import FACTOR, MANY, SMALLEST, tiers
 from knnmt.build.settings import BuildSettings
 from knnmt.build.similar import segments_of_tokens
@@ -136,10 +137,10 @@ def forbidden(*given: Any, **named: Any) -> None:
 def test_parts_without_states_are_merged_from_their_texts(
     built: Callable[..., Store], model: Model, tmp_path: Path
 ) -> None:
-    kinds: list[dict[str, Any]] = [{"keys": "pq"}, {"systems": ("similar",)}, {"systems": ("faster",)}]
+    kinds: list[dict[str, Any]] = [{"keys": "pq", "systems": ("knn",)}, {"systems": ("similar",)}]
     for number, changes in enumerate(kinds):
         expected = built(tmp_path / f"one{number}", **changes)
-        several = built(tmp_path / f"several{number}", part_tokens=120, **changes)
+        several = built(tmp_path / f"several{number}", part_tokens=400, **changes)
         before = list(several.segments())
         compact(several, model, full=True)
         list(several.verify())
@@ -154,7 +155,7 @@ def test_compaction_merges_many_small_parts(
     built: Callable[..., Store], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each time something was taught there is a part more, until there are many."""
-    store = built(tmp_path / "store")
+    store = built(tmp_path / "store", systems=("fast",))
     large = store.parts[0].folder.name
     monkeypatch.setattr(merge, "SMALLEST", 20)
     counts = []
@@ -194,8 +195,6 @@ def test_a_part_of_rows_by_cluster_is_merged_in_the_order_of_the_corpus(
 
 
 def merged(arrays: dict[str, Any], model: StateModel, folder: Path) -> dict[str, Any]:
-    from knnmt.build.context import Context
-
     folder.mkdir()
     context = Context(model, BuildSettings(), folder, folder)
     merge.merge(context, [merge.Piece(arrays, np.ones(len(arrays["target_offsets"]) - 1, np.bool_))])

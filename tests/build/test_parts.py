@@ -19,7 +19,7 @@ from knnmt.store.store import Store
 
 from .examples import parallel_text
 
-PAIRS = 120
+PAIRS = 80
 SETTINGS = BuildSettings(
     cluster_size=4, prototype_size=4, k_max=7, batch_tokens=64, clean=CleanSettings(check_language=False)
 )
@@ -88,8 +88,9 @@ def test_parts_hold_together_what_one_part_holds(stores: dict[int, Store], count
 
 
 def test_parts_are_about_as_large_as_each_other(stores: dict[int, Store]) -> None:
+    """But for a run of segments, which is not cut."""
     sizes = [part.sizes["entries"] for part in stores[5].parts]
-    assert max(sizes) < 2 * min(sizes)
+    assert all(abs(size - sum(sizes) / 5) <= 70 for size in sizes)
 
 
 @pytest.mark.parametrize("count", [2, 5])
@@ -130,13 +131,12 @@ def test_tokens_are_in_the_order_of_the_corpus_and_clusters_list_their_rows(
             np.testing.assert_allclose(part["cluster_source"][number], mean, atol=2e-3)
 
 
-@pytest.mark.parametrize("workers", [1, 3])
 def test_the_number_of_workers_changes_no_byte_of_any_part(
-    model: Model, corpus: Path, stores: dict[int, Store], tmp_path: Path, workers: int
+    model: Model, corpus: Path, stores: dict[int, Store], tmp_path: Path
 ) -> None:
     most = -(-stores[1].sizes["entries"] // 5)
     settings = SETTINGS.model_copy(update={"part_tokens": most})
-    build([corpus], model, tmp_path / "store", "de-en", settings, workers=workers)
+    build([corpus], model, tmp_path / "store", "de-en", settings, workers=3)
     assert Store.open(tmp_path / "store").manifest == stores[5].manifest
 
 

@@ -54,6 +54,7 @@ class Work:
     workers: int
     progress: Progress | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    synced: set[tuple[Path, int]] = field(default_factory=set)  # files on disk, and when they were last changed
 
     def context(
         self, name: str, *, label: str = "", first: bool = False, lessons: frozenset[int] = frozenset()
@@ -73,9 +74,11 @@ class Work:
             return
         began = time.perf_counter()
         stage(context)
-        for folder in (context.shared, context.folder):
-            for path in folder.iterdir():  # a machine that crashes after this has the arrays, not just the word for it
-                host.sync(path)
+        # a machine that crashes after this has the arrays, not just the word for it
+        made = {(path, path.stat().st_mtime_ns) for at in (context.shared, context.folder) for path in at.iterdir()}
+        for path, _ in made - self.synced:
+            host.sync(path)
+        self.synced |= made
         files.write_whole(done, b"")
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
         trim()  # the largest stage decides how much memory a build takes, not all of them together
