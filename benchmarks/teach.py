@@ -64,7 +64,7 @@ def main() -> None:
                 Datastore.open(path).compact(translator.model)
                 report("compact", {"seconds": time.perf_counter() - began})
             store = translator.store if step == "at once" else Datastore.open(path)
-            assert store is not None
+            assert isinstance(store, Datastore)
             for way in ways:
                 report(step, dict(zip(("system", "lambda", "beam"), way, strict=True)) | as_taught(
                     using(translator, store, *way), taught, others, before[way], way[2]

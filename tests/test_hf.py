@@ -332,7 +332,7 @@ def test_no_hook_outlives_its_block(case_of: Callable[[str], Case]) -> None:
     with pytest.raises(RuntimeError, match="inside"), retrieval:
         raise RuntimeError("inside")
     assert hooks_of(case.hf) == 0
-    with pytest.raises(UsageError, match="inside its `with` block"):
+    with pytest.raises(UsageError, match="inside the `with` block"):
         case.generate(TEXTS, 5, logits_processor=[retrieval])
     assert torch.equal(case.generate(TEXTS, 5), plain)
 
@@ -373,17 +373,17 @@ def test_a_source_that_was_encoded_elsewhere_is_refused(case_of: Callable[[str],
     before = case.hf.get_encoder()(**one)
     with Retrieval(case.wrapped, case.store, settings_of("fast")) as retrieval:
         asked: dict[str, Any] = {"logits_processor": [retrieval], "num_beams": 2, "max_length": 8}
-        with pytest.raises(UsageError, match="was not seen"):
+        with pytest.raises(UsageError, match="no encoder pass"):
             case.hf.generate(encoder_outputs=before, attention_mask=one["attention_mask"], **asked)
         whole = case.hf.generate(**one, **asked)
         encoded = case.hf.get_encoder()(**one)
         parted = case.hf.generate(encoder_outputs=encoded, attention_mask=one["attention_mask"], **asked)
         assert torch.equal(whole, parted)
         case.hf.generate(**other, **asked)
-        with pytest.raises(UsageError, match="was not seen"):
+        with pytest.raises(UsageError, match="no encoder pass"):
             case.hf.generate(encoder_outputs=encoded, attention_mask=one["attention_mask"], **asked)
         embedded = case.hf.shared(one["input_ids"])
-        with pytest.raises(UsageError, match="give it input_ids"):
+        with pytest.raises(UsageError, match="pass input_ids"):
             case.hf.generate(inputs_embeds=embedded, attention_mask=one["attention_mask"], **asked)
 
 
@@ -446,17 +446,17 @@ def test_models_that_would_give_wrong_states_are_refused(case_of: Callable[[str]
     case = case_of("t5")
     t5, tokenizer = copy.deepcopy(case.hf), case.wrapped.tokenizer._hf
     t5.__class__ = Softened
-    with pytest.raises(ModelError, match="changed after the projection"):
+    with pytest.raises(ModelError, match="changed after the output projection"):
         wrap(t5, tokenizer, "de-en")
     with pytest.raises(ModelError, match=r"call model.eval\(\)"):
         wrap(copy.deepcopy(case.hf).train(), tokenizer, "de-en")
     decoder = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=1, n_embd=8, n_head=1, vocab_size=50))
-    with pytest.raises(ModelError, match="'gpt2' model has no encoder"):
+    with pytest.raises(ModelError, match="'gpt2' models have no encoder"):
         wrap(decoder.eval(), tokenizer, "de-en")
     marian = case_of("marian")
     seer = copy.deepcopy(marian.hf)
     seer.__class__ = Foresighted
-    with pytest.raises(ModelError, match="see the tokens that come after them"):
+    with pytest.raises(ModelError, match="not causal"):
         wrap(seer, marian.wrapped.tokenizer._hf, "de-en")
 
 

@@ -18,7 +18,7 @@ from knnmt.translate import TranslateSettings, _checked
     [
         (RetrievalSettings, {"k": 0}, "k", "RetrievalSettings: k should be greater than or equal to 1, not 0"),
         (TranslateSettings, {"beam": 0}, "beam", "TranslateSettings: beam should be greater than or equal to 1"),
-        (TranslateSettings, {"n_best": 9}, "", "TranslateSettings: 9 translations of a text need as many beams"),
+        (TranslateSettings, {"n_best": 9}, "", "TranslateSettings: 9 translations per text need a beam of"),
         (BuildSettings, {"sed": 1}, "sed", "BuildSettings: sed is no setting: there are systems, key"),
         (BuildSettings, {"clean": {"max_ratio": 0}}, "clean.max_ratio", "clean.max_ratio should be greater"),
         (BuildSettings, {"clean": {"ratio": 0}}, "clean.ratio", "clean.ratio is no setting: there are normalize"),

@@ -6,8 +6,8 @@ from typing import Self
 
 from knnmt.build.build import BuildReport, build
 from knnmt.build.compact import compact
+from knnmt.build.context import Progress
 from knnmt.build.settings import BuildSettings
-from knnmt.build.stages import Progress
 from knnmt.model.checkpoint import load
 from knnmt.model.represent import StateModel
 from knnmt.store.store import Store
@@ -44,7 +44,7 @@ class Datastore(Store):
         return cls.open(out)
 
     def compact(
-        self, model: StateModel, *, workers: int | None = None, progress: Progress | None = None
+        self, model: StateModel, *, full: bool = False, workers: int | None = None, progress: Progress | None = None
     ) -> BuildReport:
-        """Fold what was taught and removed into the parts: see `knnmt.build.compact`."""
-        return compact(self, model, workers=workers, progress=progress)
+        """Fold what was taught and removed into the parts, or make one part of all: see `knnmt.build.compact`."""
+        return compact(self, model, full=full, workers=workers, progress=progress)

@@ -1,8 +1,7 @@
-"""The errors a user can meet. Each message says what is wrong, where, and what to do.
+"""The errors that users see. Each message says what is wrong, where, and what to do.
 
-The command line prints the message on one line and exits with the class's `exit_code`:
-2 where the call itself is wrong (a missing file, an unknown language), 1 where the work failed.
-A disk that is full stays the system's own `OSError`; `writing_to` lets it say where that was.
+The command line prints the message on one line and exits with the class's `exit_code`: 2 for wrong usage (a missing
+file, an unknown language), 1 for failures. A full disk is still an `OSError`; `writing_to` adds the path to it.
 """
 
 import contextlib
@@ -10,12 +9,12 @@ import errno
 from collections.abc import Iterator
 from pathlib import Path
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no space, no quota, a file larger than it may be
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk full, quota exceeded, file too large
 
 
 @contextlib.contextmanager
 def writing_to(path: Path, note: str = "") -> Iterator[None]:
-    """Let the error of a full disk, which names no file, name this one, and carry a note on what to do."""
+    """Add this path, and a note on what to do, to the error of a full disk, which names no file."""
     try:
         yield
     except OSError as error:
@@ -27,19 +26,19 @@ def writing_to(path: Path, note: str = "") -> Iterator[None]:
 
 
 class KnnmtError(Exception):
-    """Anything that knnmt refuses or fails to do for a reason it can name."""
+    """The base of all errors with a message for the user."""
 
     exit_code = 1
 
 
 class UsageError(KnnmtError):
-    """What was asked for cannot be meant: a file that is not there, settings that contradict."""
+    """Wrong usage: a missing file, contradictory settings."""
 
     exit_code = 2
 
 
 class SettingsError(UsageError):
-    """A setting is not what it may be: `field` is its name ("" for several together), `reason` what it takes."""
+    """An invalid setting: `field` is its name ("" for a combination of settings), `reason` what is wrong."""
 
     def __init__(self, settings: str, field: str, reason: str) -> None:
         super().__init__(f"{settings}: {field} {reason}" if field else f"{settings}: {reason}")
@@ -47,16 +46,16 @@ class SettingsError(UsageError):
 
 
 class DataError(KnnmtError):
-    """A file's content is not what its name says: names the file, the line and the reason."""
+    """Invalid content of a file: names the file, the line and the reason."""
 
 
 class ModelError(KnnmtError):
-    """A model cannot be found or loaded, or is no translation model that knnmt can run."""
+    """A model that cannot be found or loaded, or is not supported."""
 
 
 class MissingExtraError(KnnmtError):
-    """An optional dependency is needed and not installed: names the extra that brings it."""
+    """A missing optional dependency: names the extra to install."""
 
 
 class StoreError(KnnmtError):
-    """A datastore is not there, damaged, of a newer format, or made with another model: says which."""
+    """A datastore that is missing, corrupt, of a newer format, or built with another model."""

@@ -1,7 +1,7 @@
-"""What operating systems do in different ways: locks, files on disk, removal, cores, memory, the processor.
+"""Differences between operating systems: locks, syncing, renaming and removing files, cores, memory, the CPU.
 
-Nothing else in the package asks for the system it runs on. Windows neither opens folders nor lets go of a file that
-somebody has open or mapped; macOS and Windows do not say which cores a process may use.
+No other module checks the platform. Windows cannot open folders, nor remove a file that is open or mapped; macOS and
+Windows do not report CPU affinity.
 """
 
 import contextlib
@@ -16,10 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from filelock import lock_descriptor
+
 WINDOWS = os.name == "nt"
-STATM = Path("/proc/self/statm")  # pages: all, resident, resident from files, …
-PATIENCE = 2.0  # seconds: for as long, another process may be reading what is to be replaced
-M_MMAP_THRESHOLD = -3  # of glibc's malloc.h
+STATM = Path("/proc/self/statm")  # pages: total, resident, resident from files, …
+PATIENCE = 2.0  # seconds to wait for other processes to close a file that is to be replaced
+M_MMAP_THRESHOLD = -3  # from glibc's malloc.h
 
 # ------------------------------------------------------------------------------------------------------------ locks
 
@@ -32,41 +34,39 @@ class Lock:
 
     @property
     def gone(self) -> bool:
-        """Whether the file was removed after it was opened: then others may hold one of the same name."""
+        """Whether the file was removed after it was opened: another process may then hold one of the same name."""
         return os.fstat(self._file.fileno()).st_nlink == 0
 
     def remove(self) -> None:
-        """Remove the file: now, while nobody else can have it, or on Windows once it is let go of."""
+        """Remove the file: now, while nobody else can lock it, or on Windows once it is released."""
         discard(self._path)
         self.unwanted = not self.gone
 
 
 @contextlib.contextmanager
 def lock(path: Path, seconds: float = 0.0) -> Iterator[Lock | None]:
-    """Hold a lock file, after waiting that long for whoever holds it; None where that was not long enough.
+    """Acquire a lock file, waiting up to so many seconds; None on timeout.
 
-    It is the system's own lock on an open file: it goes when the process does, however that ends.
+    It is the operating system's lock on an open file, released when the process ends, however it ends.
     """
-    from filelock import lock_descriptor
-
     until = time.monotonic() + seconds
-    with path.open("ab") as file:  # "w" would cut off what another has locked, which Windows refuses
+    with path.open("ab") as file:  # "w" would truncate a file that others have locked, which Windows refuses
         while not (held := lock_descriptor(file.fileno(), blocking=False)) and time.monotonic() < until:
             time.sleep(0.01)
         taken = Lock(path, file) if held else None
         yield taken
     if taken is not None and taken.unwanted:
-        discard(path)  # refused on Windows where the next one has it open already
+        discard(path)  # fails on Windows if the next process has it open already
 
 
 # ------------------------------------------------------------------------------------------------- files on disk
 
 
 def sync(path: Path) -> None:
-    """Wait until a file is on disk, or the names in a folder, where folders can be opened."""
+    """Flush a file, or the entries of a folder, to disk; on Windows folders cannot be synced."""
     folder = path.is_dir()
     try:
-        handle = os.open(path, os.O_RDWR if WINDOWS and not folder else os.O_RDONLY)  # there, only a writer can
+        handle = os.open(path, os.O_RDWR if WINDOWS and not folder else os.O_RDONLY)  # Windows syncs only writable ones
     except PermissionError:
         if folder and WINDOWS:
             return
@@ -78,7 +78,7 @@ def sync(path: Path) -> None:
 
 
 def replace(source: Path, target: Path) -> None:
-    """Rename a file over another, which on Windows must wait until nobody reads it."""
+    """Rename a file over another; on Windows, wait until nobody has that one open."""
     until = time.monotonic() + PATIENCE
     while True:
         try:
@@ -92,11 +92,11 @@ def replace(source: Path, target: Path) -> None:
 
 
 def discard(path: Path) -> None:
-    """Remove a file or a folder that nothing needs, as far as can be: on Windows a file that is mapped stays."""
+    """Remove a file or folder as far as possible: on Windows a mapped file stays."""
     if path.is_dir() and not path.is_symlink():
         for inside in path.iterdir():
             discard(inside)
-        with contextlib.suppress(OSError):  # something has stayed in it
+        with contextlib.suppress(OSError):  # not empty
             path.rmdir()
     else:
         with contextlib.suppress(PermissionError):
@@ -104,7 +104,7 @@ def discard(path: Path) -> None:
 
 
 def reserve(file: BinaryIO, start: int, size: int) -> None:
-    """Make room for bytes of a file, zeros to begin with; where it can, a disk that is too small says so now."""
+    """Allocate bytes of a file, filled with zeros; where possible, a full disk fails now and not later."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file.fileno(), start, size)
     else:
@@ -115,25 +115,25 @@ def reserve(file: BinaryIO, start: int, size: int) -> None:
 
 
 def forks() -> bool:
-    """Whether a process that has threads may fork children that touch nothing of theirs."""
+    """Whether forking a process with threads is safe, if the child does not touch them."""
     return sys.platform == "linux"
 
 
-def reuse_address(taken: socket.socket) -> None:
-    """Let a port be taken that was given up a moment ago: on Windows it can be, and the option means another thing."""
+def reuse_address(bound: socket.socket) -> None:
+    """Allow binding a recently closed port: on Windows that is the default, and the option means something else."""
     if not WINDOWS:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """The number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def processor() -> str:
-    """The name of the processor, where it can be told."""
+    """The name of the CPU, if known."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -143,7 +143,7 @@ def processor() -> str:
 
 
 def installed_memory() -> int | None:
-    """Bytes of the machine; None where it does not say."""
+    """Physical memory in bytes; None if unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -151,12 +151,12 @@ def installed_memory() -> int | None:
 
 
 def load() -> float | None:
-    """How many processes wanted to run in the last minute; None where nobody counts."""
+    """The load average of the last minute; None if unknown."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
 
 
 def resident() -> tuple[int, int] | None:
-    """Bytes in memory: the process's own, and of files; None where the kernel does not say."""
+    """Resident memory in bytes, anonymous and file-backed; None if unknown."""
     try:
         _, every, files, *_ = map(int, STATM.read_bytes().split())
     except (OSError, ValueError):
@@ -165,12 +165,12 @@ def resident() -> tuple[int, int] | None:
 
 
 def return_large_blocks(size: int) -> None:
-    """From now on, have blocks of that many bytes go back to the system when freed, where malloc is glibc's."""
-    with contextlib.suppress(OSError, AttributeError, TypeError):  # in turn: no such library, function, or way to ask
+    """With glibc's malloc, return freed blocks of at least this many bytes to the system from now on."""
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # no such library, function, or way to ask
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, size)
 
 
 def return_freed() -> None:
-    """Have what malloc keeps of freed memory go back to the system, where it is glibc's."""
+    """With glibc's malloc, return freed memory to the system."""
     with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)

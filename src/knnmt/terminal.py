@@ -1,4 +1,4 @@
-"""What commands share at the terminal: files in and out, progress bars, tables."""
+"""Input and output of commands: files, progress bars, tables."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 STDOUT = "standard output"
-WIDE = 160  # columns, where there is no terminal
+WIDE = 160  # columns, if the output is not a terminal
 
 
 @contextlib.contextmanager
@@ -35,18 +35,18 @@ def reading(path: Path | None) -> Iterator[IO[bytes]]:
 
 
 def require_writable(path: Path, *inputs: Path | None) -> None:
-    """Refuse a place where no file can be written, or where an input stands."""
+    """Refuse a path that cannot be written, or that is an input."""
     if path.is_dir() or not path.parent.is_dir():
         raise UsageError(f"cannot write {path}: " + ("it is a folder" if path.is_dir() else f"no folder {path.parent}"))
     if any(given is not None and given.exists() and path.exists() and path.samefile(given) for given in inputs):
-        raise UsageError(f"{path} is the input: name another file to write to")
+        raise UsageError(f"{path} is an input: write to another file")
 
 
 @contextlib.contextmanager
 def writing(path: Path | None, *inputs: Path | None) -> Iterator[IO[str]]:
     """A file, or standard output, in UTF-8 whatever the locale.
 
-    A file is written beside its place and moved there when all went well; what was there before stays until then.
+    A file is written to a temporary neighbour and moved into place at the end; until then an old file stays.
     """
     if path is None or str(path) == "-":
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
@@ -66,11 +66,11 @@ def writing(path: Path | None, *inputs: Path | None) -> Iterator[IO[str]]:
         put(part, path)
     finally:
         if part.exists() and not part.stat().st_size:
-            part.unlink()  # a failure leaves what was written so far, if there is any
+            part.unlink()  # a failure leaves what was written so far, if anything
 
 
 def lines_of(source: IO[bytes], path: Path | None) -> Iterator[str]:
-    """Lines without their ends, of a file or of standard input; what is no UTF-8 text is refused with its line."""
+    """Lines of a file or of standard input, without line ends; invalid UTF-8 is refused with its line number."""
     name = "standard input" if path is None or str(path) == "-" else str(path)
     place = None if name == "standard input" else path
     for number, line in enumerate(source, start=1):
@@ -89,7 +89,7 @@ def read_lines(path: Path) -> list[str]:
 
 @contextlib.contextmanager
 def bar(label: str, total: int | None = None, *, quiet: bool = False) -> Iterator[Callable[[int], None] | None]:
-    """A bar on standard error, where that is a terminal: something to call with the work done since the last call."""
+    """A progress bar on standard error, if that is a terminal: a function to call with the work done since."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -113,13 +113,13 @@ def bar(label: str, total: int | None = None, *, quiet: bool = False) -> Iterato
 
 @contextlib.contextmanager
 def stages() -> Iterator[Callable[[str, int, int | None], None] | None]:
-    """A bar for each stage of long work: something to call with the stage, the work done, and the whole of it."""
+    """A progress bar per stage: a function to call with the stage, the work done since, and the total."""
     with contextlib.ExitStack() as stack:
         bars: dict[str, Callable[[int], None] | None] = {}
 
         def advance(stage: str, done: int, total: int | None) -> None:
             if stage not in bars:
-                stack.close()  # the stage before is done
+                stack.close()  # the previous stage is done
                 bars[stage] = stack.enter_context(bar(f"{stage:<10}", total))
             moved = bars[stage]
             if moved is not None:
@@ -129,7 +129,7 @@ def stages() -> Iterator[Callable[[str, int, int | None], None] | None]:
 
 
 def told(error: OSError) -> str:
-    """What the system refused, in a line: where, and where a disk is full, which, and how much is free on it."""
+    """An OSError in one line: the path, and for a full disk, which one and how much is free."""
     message = error.strerror or str(error)
     if error.filename:
         message += f": {error.filename}"
@@ -141,13 +141,13 @@ def told(error: OSError) -> str:
 
 
 def note(message: str) -> None:
-    """Say on standard error what is no failure, and yet should be known."""
+    """A note on standard error, for what is worth knowing but no error."""
     sys.stderr.write(f"note: {message}\n")
     sys.stderr.flush()
 
 
 def size(count: float) -> str:
-    """Bytes as people read them."""
+    """A number of bytes, human-readable."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000 or unit == "GB":
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -156,12 +156,12 @@ def size(count: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """A number and what it counts, for people."""
+    """A number and its noun, in the singular or plural."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def watched(items: Iterable[Any], label: str) -> Iterator[Any]:
-    """The items, counted by a bar."""
+    """The items, counted by a progress bar."""
     with bar(label) as advance:
         for number, item in enumerate(items, start=1):
             if advance is not None and number % 1000 == 0:
@@ -170,7 +170,7 @@ def watched(items: Iterable[Any], label: str) -> Iterator[Any]:
 
 
 def count_lines(source: IO[bytes]) -> int | None:
-    """How many lines are to come, where somebody watches and it can be told without using them up."""
+    """The number of lines left, if a progress bar is shown and the input can be rewound."""
     if not (sys.stderr.isatty() and source.seekable()):
         return None
     start, lines, last = source.tell(), 0, b"\n"
@@ -181,7 +181,7 @@ def count_lines(source: IO[bytes]) -> int | None:
 
 
 def table(*heads: str, numbers: Collection[str] = ()) -> "Table":
-    """An empty table with these heads; those of `numbers` stand to the right, and are never broken."""
+    """An empty table with these heads; columns in `numbers` are right-aligned and never wrapped."""
     from rich import box
     from rich.table import Table
 
@@ -205,7 +205,7 @@ def show(table: "Table") -> None:
 
 
 def _console() -> "Console":
-    """Standard output; what is no terminal has room for every number."""
+    """Standard output; wide enough for every number if it is not a terminal."""
     from rich.console import Console
 
     console = Console(markup=False, highlight=False)  # names and texts may hold brackets

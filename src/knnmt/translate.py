@@ -5,10 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import torch
-from pydantic import Field, model_validator
 
 from knnmt.align.bitext import Bitext
 from knnmt.corpus.fuzzy import FUZZY, similarity
@@ -17,13 +15,13 @@ from knnmt.corpus.split import split
 from knnmt.datastore import Datastore
 from knnmt.decode.beam import Hypothesis, search
 from knnmt.decode.repetition import SPARE, longest_run
+from knnmt.decode.settings import TranslateSettings as TranslateSettings  # callers find it here
 from knnmt.errors import DataError, UsageError
 from knnmt.evidence import TokenEvidence, explain
 from knnmt.model.checkpoint import EMBEDDED, Model, load
 from knnmt.model.represent import padded
 from knnmt.retrieval.session import Retriever
 from knnmt.retrieval.tuned import Tuned, chosen_for
-from knnmt.settings import Settings
 from knnmt.store.digests import one_line
 from knnmt.store.store import Added, Store
 from knnmt.systems import SYSTEMS
@@ -31,42 +29,6 @@ from knnmt.systems.settings import SILENT, RetrievalSettings
 from knnmt.trace import NO_TRACE, Trace
 
 FIRST_WINDOW = 64  # texts of a stream that are translated first, so that something comes out soon
-
-
-class TranslateSettings(Settings):
-    """How to search, and what to do with text that the model cannot take whole."""
-
-    beam: int = Field(default=5, ge=1, le=64, description="beams; 1 is greedy search")
-    n_best: int = Field(default=1, ge=1, description="translations of each text, at most as many as beams")
-    length_penalty: float | None = Field(
-        default=None,
-        ge=-10,
-        le=10,
-        allow_inf_nan=False,
-        description="scores are divided by length to this power; default: the model's",
-    )
-    max_length: int | None = Field(
-        default=None, ge=2, description="most tokens of a translation; default: by the source's length"
-    )
-    batch_size: int = Field(default=32, ge=1, le=16384, description="texts translated together")
-    long: Literal["split", "refuse"] = Field(
-        default="split", description="cut text that is too long for the model, or refuse it"
-    )
-    exact: bool = Field(
-        default=True,
-        description="a text that the store has word for word is translated as the store has it, and no text as the "
-        "store has another one",
-    )
-    stop_loops: bool = Field(
-        default=False, description="end a translation that repeats itself far more than its source does"
-    )
-    evidence: bool = Field(default=False, description="say for each token what the store had to do with it")
-
-    @model_validator(mode="after")
-    def _fits(self) -> "TranslateSettings":
-        if self.n_best > self.beam:
-            raise ValueError(f"{self.n_best} translations of a text need as many beams, and there are {self.beam}")
-        return self
 
 
 @dataclass(frozen=True)

@@ -35,10 +35,10 @@ def test_blocks_are_full_but_never_cut_a_segment(monkeypatch: pytest.MonkeyPatch
     ("arrays", "message"),
     [
         (([-1], [0, 1], [1], [0, 1]), "source id -1 is negative"),
-        (([1], [0, 2], [1], [0, 1]), "source offsets do not rise from 0 to the 1 source ids"),
-        (([1], [0, 1], [1, 1], [0, 3, 2]), "target offsets do not rise"),
-        (([1], [1], [1], [0, 1]), "source offsets do not rise"),
-        (([1], [], [1], [0, 1]), "source offsets do not rise"),
+        (([1], [0, 2], [1], [0, 1]), "source offsets do not ascend from 0 to 1"),
+        (([1], [0, 1], [1, 1], [0, 3, 2]), "target offsets do not ascend"),
+        (([1], [1], [1], [0, 1]), "source offsets do not ascend"),
+        (([1], [], [1], [0, 1]), "source offsets do not ascend"),
         (([1], [0, 1], [1], [0, 0, 1]), "1 source segments, but 2 target segments"),
     ],
 )

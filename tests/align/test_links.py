@@ -73,7 +73,7 @@ def test_an_unaligned_token_joins_its_nearest_neighbour_and_the_left_of_two() ->
 
 
 def test_covering_wants_links_of_the_same_segments() -> None:
-    with pytest.raises(DataError, match="links of 1 segments, but the bitext has 2"):
+    with pytest.raises(DataError, match="links for 1 segments, but the bitext has 2"):
         cover(links_of([set()]), Bitext.from_pairs(zip([[1], [2]], [[1], [2]], strict=True)))
 
 

@@ -34,15 +34,15 @@ def test_lines_of_other_tools(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"0-0\n0-0 1:0\n", r"links, line 2: '1:0' is no link"),
-        (b"0-0\n0-0-0\n", r"line 2: '0-0-0' is no link"),
-        (b"-1-0\n0-0\n", r"line 1: '-1-0' is no link"),
-        (b"0-\xff\n0-0\n", r"line 1: '0-\ufffd' is no link"),
-        (b"0-0\n9999999999-0\n", r"line 2: '9999999999-0' is no link"),
-        (b"0-0\n0-0 2-0\n", r"line 2: link 2-0 is outside .* 2 source and 3 target"),
-        (b"0-3\n\n", r"line 1: link 0-3 is outside"),
-        (b"0-0\n", r"line 2: the file ends, but the corpus has 2 segments"),
-        (b"0-0\n0-0\n\n", r"line 3: more lines than the 2 segments"),
+        (b"0-0\n0-0 1:0\n", r"links:2: invalid link '1:0'"),
+        (b"0-0\n0-0-0\n", r":2: invalid link '0-0-0'"),
+        (b"-1-0\n0-0\n", r":1: invalid link '-1-0'"),
+        (b"0-\xff\n0-0\n", r":1: invalid link '0-\ufffd'"),
+        (b"0-0\n9999999999-0\n", r":2: invalid link '9999999999-0'"),
+        (b"0-0\n0-0 2-0\n", r":2: link 2-0 is out of range .* 2 source and 3 target"),
+        (b"0-3\n\n", r":1: link 0-3 is out of range"),
+        (b"0-0\n", r":2: unexpected end of file; the corpus has 2 segments"),
+        (b"0-0\n0-0\n\n", r":3: more lines than the 2 segments"),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_line(tmp_path: Path, content: bytes, message: str) -> None:

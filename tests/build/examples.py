@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from knnmt.build import pq
 from knnmt.datastore import Datastore
-from knnmt.search import pq
 from knnmt.search.metric import Metric
+from knnmt.search.pq import decode
 from knnmt.store import arrays, digests
 from knnmt.store.manifest import Manifest, journal_name, publish, seal
 from knnmt.store.schema import sizes_of
@@ -50,7 +51,7 @@ def written(
         keys = store[f"{side}_keys"].astype(np.float32)
         if quantized:
             stored = (torch.from_numpy(content[f"{side}_{name}"]) for name in ("codes", "codebooks"))
-            keys = pq.decode(*stored).numpy()
+            keys = decode(*stored).numpy()
         content[f"{side}_norms"] = np.square(keys).sum(axis=1)
     part = folder.with_name(f"{folder.name}.part")
     part.mkdir(parents=True)

@@ -19,16 +19,17 @@ import torch
 from numpy.typing import NDArray
 
 from knnmt.align import AlignSettings, Bitext, Links
-from knnmt.build import stages
-from knnmt.build.build import ALWAYS, build
+from knnmt.build import cut
+from knnmt.build.build import build
 from knnmt.build.settings import BuildSettings
+from knnmt.build.stages import ALWAYS
 from knnmt.corpus import CleanSettings, Languages, Segment, clean, read
 from knnmt.datastore import Datastore
 from knnmt.errors import DataError, KnnmtError, StoreError, UsageError
 from knnmt.model.checkpoint import Model, load
 from knnmt.model.represent import represent
 from knnmt.model.transformer import KeyKind
-from knnmt.store.manifest import ALIGNER, INDEX, MANIFEST
+from knnmt.store.manifest import INDEX, MANIFEST
 from knnmt.store.schema import ARRAYS
 from knnmt.systems import SYSTEMS
 
@@ -74,6 +75,11 @@ def files(folder: Path) -> dict[str, bytes]:
 def part_files(folder: Path) -> dict[str, bytes]:
     (part,) = folder.glob("part-*")
     return files(part)
+
+
+def verified(store: Datastore) -> set[str]:
+    """The files of the parts, all of which are sound."""
+    return {Path(name).name for name in store.verify() if name.startswith("part-")}
 
 
 def leftovers(folder: Path) -> set[str]:
@@ -131,7 +137,8 @@ def clusters_of(store: Datastore, segments: list[oracle.Segment], unit: bool) ->
     """Which cluster the store has put each source token in: the token is told by its state."""
     part = store.parts[0]
     assign: dict[oracle.Place, int] = {}
-    numbers = np.searchsorted(part["cluster_starts"], np.arange(part.sizes["tokens"]), side="right") - 1
+    numbers = np.empty(part.sizes["tokens"], np.int64)
+    numbers[part["cluster_members"]] = np.repeat(np.arange(part.sizes["clusters"]), np.diff(part["cluster_starts"]))
     places: dict[int, list[tuple[oracle.Place, Any]]] = defaultdict(list)
     for number, segment in enumerate(segments):
         for i in sorted({i for i, _ in segment.links}):
@@ -164,6 +171,9 @@ def assert_the_oracles(
     assign = clusters_of(store, segments, unit=metric == "cosine")
     vocabulary = model.transformer.architecture.source_vocabulary
     expected = oracle.build(segments, assign, vocabulary, k_max or 10**9, metric)
+    # tokens are in the order of the corpus, as they are where a type is one cluster
+    ordered = oracle.build(segments, dict.fromkeys(assign, 0), vocabulary, k_max or 10**9, metric)
+    expected |= {name: ordered[name] for name in ("link_offsets", "link_entries", "source_keys")}
     for name in WHOLE:
         np.testing.assert_array_equal(part[name], expected[name], name)
     for name in HALVES:
@@ -173,13 +183,14 @@ def assert_the_oracles(
     # from the keys as they are stored, means and ranks are exact
     keys, starts = part["target_keys"], part["cluster_starts"]
     for number, (begin, end) in enumerate(pairwise(part["ranking_offsets"].tolist())):
-        links_here = part["link_offsets"][[starts[number], starts[number + 1]]]
-        distinct = sorted(set(part["link_entries"][slice(*links_here)].tolist()))
+        rows = part["cluster_members"][starts[number] : starts[number + 1]]
+        linked = [part["link_entries"][slice(*part["link_offsets"][row : row + 2])].tolist() for row in rows]
+        distinct = sorted(set().union(*linked))
         ranked = part["ranking_entries"][begin:end].tolist()
         mean = part["cluster_target"][number]
         if metric != "cosine":
             assert np.array_equal(mean, oracle.centroid([keys[e] for e in distinct], keys.shape[1], oracle.as_is))
-            members = list(part["source_keys"][starts[number] : starts[number + 1]])
+            members = list(part["source_keys"][rows])
             own = oracle.centroid(members, keys.shape[1], oracle.as_is)
             assert np.array_equal(part["cluster_source"][number], own)
         away = {entry: oracle.squared(keys[entry], mean) for entry in distinct}
@@ -201,7 +212,7 @@ def test_a_store_holds_what_slow_numpy_makes_of_the_models_states(
     chosen = settings(**changes)
     report = build([corpus], model, tmp_path / "store", "de-en", chosen)
     store = Datastore.open(tmp_path / "store")
-    assert {f"{name}.npy" for name in ARRAYS} - set(store.verify()) == {
+    assert {f"{name}.npy" for name in ARRAYS} - verified(store) == {
         *(f"{side}_{kind}.npy" for side in ("source", "target") for kind in ("codes", "codebooks")),
         "given_links.npy", "given_offsets.npy",
     }  # fmt: skip
@@ -240,9 +251,9 @@ def test_the_most_frequent_types_are_named(built: Path, model: Model) -> None:
 
 
 def test_quantized_keys_take_the_place_of_keys(model: Model, corpus: Path, built: Path, tmp_path: Path) -> None:
-    report = build([corpus], model, tmp_path / "store", "de-en", settings(keys="pq"))
+    build([corpus], model, tmp_path / "store", "de-en", settings(keys="pq"))
     store, plain = Datastore.open(tmp_path / "store"), Datastore.open(built)
-    assert len(list(store.verify())) == len(plain.parts[0].files) + 2
+    assert len(verified(store)) == len(plain.parts[0].files) + 2
     for side in ("target", "source"):
         assert f"{side}_keys" not in store.parts[0]
         keys = plain.parts[0][f"{side}_keys"].astype(np.float32)
@@ -257,8 +268,6 @@ def test_quantized_keys_take_the_place_of_keys(model: Model, corpus: Path, built
         decoded = np.concatenate([codebooks[part][codes[:, part]] for part in range(len(codebooks))], axis=1)
         np.testing.assert_allclose(store.parts[0][f"{side}_norms"], np.square(decoded).sum(axis=1), rtol=1e-5)
         np.testing.assert_allclose(plain.parts[0][f"{side}_norms"], np.square(keys).sum(axis=1), rtol=1e-5)
-    sizes = {name: file.size for name, file in plain.parts[0].files.items()}
-    assert report.left_out == sizes["target_keys.npy"] + sizes["source_keys.npy"]
 
 
 def test_a_store_for_one_system_leaves_out_what_that_does_not_need(
@@ -271,10 +280,9 @@ def test_a_store_for_one_system_leaves_out_what_that_does_not_need(
     assert {"target_keys", "source_keys", "link_entries", "proto_source"} <= missing
     assert set(all_files) - set(there) == {f"{name}.npy" for name in missing}
     assert all(content == all_files[name] for name, content in there.items())
-    assert report.left_out == sum(len(all_files[f"{name}.npy"]) for name in missing)
-    assert report.size == sum(map(len, there.values()))
     store = Datastore.open(tmp_path / "store")
-    assert set(store.verify()) == set(there)
+    assert report.size == sum(file.size for file in store.files.values())
+    assert verified(store) == set(there)
     with pytest.raises(StoreError, match="was built without target_keys"):
         store.parts[0]["target_keys"]
 
@@ -285,7 +293,7 @@ def test_an_index_over_all_keys_is_made_where_asked_for(
     faiss = pytest.importorskip("faiss")
     build([corpus], model, tmp_path / "store", "de-en", settings(index=True))
     store = Datastore.open(tmp_path / "store")
-    assert INDEX in set(store.verify())
+    assert INDEX in verified(store)
     assert INDEX not in Datastore.open(built).parts[0].files
     index = faiss.read_index(str(store.parts[0].file(INDEX)))
     keys = store.parts[0]["target_keys"].astype(np.float32)
@@ -345,7 +353,7 @@ def test_links_of_another_aligner_are_taken_as_they_are(model: Model, with_long_
     assert list(store.segments()) == kept
     assert report.kept == len(kept) == 41
     assert report.dropped == store.manifest.dropped == {"too long": 3, "empty": 1}
-    assert ALIGNER not in store.parts[0].files
+    assert store.manifest.aligner is None
     assert store.manifest.settings["clean"] is None
     list(store.verify())
     pairs = ids_of(model, kept)
@@ -378,7 +386,7 @@ def test_the_links_of_the_aligner_may_be_given_back_to_it(
     (tmp_path / "links.txt").write_text("".join(f"{line}\n" for line in lines))
     build([corpus], model, tmp_path / "store", "de-en", SETTINGS, alignments=tmp_path / "links.txt")
     ours, given = part_files(built), part_files(tmp_path / "store")
-    del ours[ALIGNER]
+    assert Datastore.open(tmp_path / "store").manifest.aligner is None
     assert {"given_links.npy", "given_offsets.npy"} <= set(given)  # a compaction has no other
     assert {name: content for name, content in given.items() if not name.startswith("given_")} == ours
 
@@ -409,7 +417,7 @@ def test_the_number_of_workers_changes_no_byte(
     model: Model, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Shards of one batch, so that all workers have some."""
-    monkeypatch.setattr(stages, "SHARD", 1)
+    monkeypatch.setattr(cut, "RUN", 1)
     for workers in (1, 2, 5):
         out = tmp_path / f"store{workers}"
         build([corpus], model, out, "de-en", settings(batch_tokens=64, keys="pq"), workers=workers)
@@ -445,16 +453,8 @@ def test_progress_adds_up(model: Model, corpus: Path, tmp_path: Path) -> None:
         stage: total for stage, total in whole.items() if total is not None
     }
     assert list(report.seconds) == [
-        "read",
-        "align",
-        "represent",
-        "cluster",
-        "prototypes",
-        "similar",
-        "keys",
-        "index",
-        "seal",
-    ]
+        "read", "align", "count", "cut", "represent", "scale", "cluster", "prototypes", "similar", "keys", "seal",
+    ]  # fmt: skip
 
 
 # -------------------------------------------------------------------------------------------- what is there already
@@ -475,7 +475,7 @@ def test_a_store_that_is_there_is_not_made_again(model: Model, corpus: Path, the
     report = build([corpus], model, there, "de-en", SETTINGS)
     assert not report.seconds
     assert report.kept == PAIRS
-    assert report.size == sum(map(len, part_files(there).values()))
+    assert report.size == sum(len(content) for name, content in files(there).items() if name != MANIFEST)
     assert times(there) == before
     assert leftovers(there.parent) == {"store"}
 
@@ -506,7 +506,7 @@ def test_another_store_is_replaced_only_where_that_is_said(
         seen.add(stage)
         now = Datastore.open(there)
         assert now.manifest == old.manifest
-        assert len(list(now.verify())) == len(old.parts[0].files)
+        assert len(list(now.verify())) == len(old.files)
 
     build([corpus], model, there, "de-en", other, replace=True, progress=progress)
     assert seen == {"read", "align", "represent", "cluster", "prototypes", "similar", "keys"}
@@ -618,7 +618,8 @@ def test_a_full_disk_is_one_clear_error_and_the_work_goes_on_when_there_is_room(
     model: Model, corpus: Path, built: Path, tmp_path: Path, file_limit: Callable[[int | None], None]
 ) -> None:
     largest = max(map(len, files(built).values()))  # the keys, whose room is reserved before any is computed
-    for done, (full, room) in enumerate({"read": 200, "align": 200, "represent": largest - 1, "cluster": 200}.items()):
+    stops = {"read": (0, 200), "align": (1, 200), "represent": (4, largest - 1), "cluster": (6, 200)}
+    for full, (done, room) in stops.items():
 
         def progress(stage: str, some: int, total: int | None, full: str = full, room: int = room) -> None:
             if stage == full or room > 200:
@@ -733,15 +734,15 @@ def test_a_journal_whose_last_line_was_cut_off_names_no_other_shard(
     model: Model, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A crash of the machine may leave half a line; what is written next must not become its other half."""
-    monkeypatch.setattr(stages, "SHARD", 1)
-    monkeypatch.setattr(stages, "SYNC_SECONDS", 0.0)
+    monkeypatch.setattr(cut, "RUN", 1)
+    monkeypatch.setattr("knnmt.build.represent.SYNC_SECONDS", 0.0)
     chosen = settings(batch_tokens=64)
 
     def stop(stage: str, some: int, total: int | None) -> None:
         if stage == "represent" and some:
             raise Stop
 
-    journal = tmp_path / "store.building" / "scratch" / "represented"
+    journal = tmp_path / "store.building" / "part-0" / "represented"
     for _ in range(2):
         with pytest.raises(Stop):
             build([corpus], model, tmp_path / "store", "de-en", chosen, workers=1, progress=stop)

@@ -1,15 +1,12 @@
 """A build that is killed, wherever it is, is finished by the same command: to the byte what it would have been.
 
-A process that has the model loaded forks one for each build, as loading takes longer than building. A build is killed
-after some time, or by itself at a step: before the n-th time that it makes, renames, writes or removes a file.
+A process that has the model loaded forks one for each build, as loading takes longer than building: see `killed`.
 """
 
-import json
 import random
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -17,84 +14,23 @@ from typing import Any
 
 import pytest
 
+from knnmt.build.settings import BuildSettings
+from knnmt.build.stages import needed
 from knnmt.datastore import Datastore
 from knnmt.errors import StoreError
 from knnmt.store.manifest import MANIFEST, work_folder
 
 from .examples import parallel_text
+from .killed import ask, started
 
-SCRIPT = """
-import json, os, signal, sys, time, traceback
-from pathlib import Path
-import torch
-torch.set_num_threads(1)  # a fork has no other threads
-from knnmt.align import Bitext, train
-from knnmt.build import stages
-from knnmt.build.build import build
-from knnmt.build.settings import BuildSettings
-from knnmt.model.checkpoint import load
-
-stages.SHARD, stages.SYNC_SECONDS = 1, 0.0  # many shards, each written down when it is done
-model = load(sys.argv[1], langs="de-en", device="cpu")
-model.fingerprint, model.tokenizer.fingerprint, model.tokenizer.encode_source(["Hund"])
-some = Bitext.from_pairs([([1, 2], [1, 2])])
-train(some).align(some)  # compiled kernels are loaded once
-
-def watch_steps(folder, kill_at, steps):
-    def hook(event, arguments):
-        path = arguments[0] if arguments else None
-        if event == "open":
-            writes = isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
-        else:
-            writes = event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir")
-        if writes and isinstance(path, (str, os.PathLike)) and not path_is_outside(str(path), folder):
-            steps.append(f"{event} {os.path.relpath(path, folder)}")
-            if kill_at is not None and len(steps) > kill_at:
-                os.kill(os.getpid(), signal.SIGKILL)
-    sys.addaudithook(hook)
-
-def path_is_outside(path, folder):
-    return os.path.isabs(path) and not path.startswith(folder)
-
-def work(asked):
-    steps, began = [], time.monotonic()
-    if "kill_at" in asked:
-        watch_steps(asked["folder"], asked["kill_at"], steps)
-    def progress(stage, done, total):
-        time.sleep(asked["sleep"])
-    build([Path(asked["corpus"])], model, Path(asked["out"]), "de-en", BuildSettings.model_validate(asked["settings"]),
-          replace=asked["replace"], workers=2, progress=progress)
-    return {"seconds": time.monotonic() - began, "steps": steps}
-
-print("ready", flush=True)
-for line in sys.stdin:
-    asked = json.loads(line)
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            os.write(write, json.dumps(work(asked)).encode())
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-    os.close(write)
-    if asked["kill_after"] is not None:
-        time.sleep(asked["kill_after"])
-        os.kill(child, signal.SIGKILL)
-    with os.fdopen(read, "rb") as answer:
-        told = answer.read()
-    _, status = os.waitpid(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    print(json.dumps({"code": code} | (json.loads(told) if told else {})), flush=True)
-"""
 QUICK: dict[str, Any] = {
     "cluster_size": 4, "batch_tokens": 64, "k_max": 7, "clean": {"check_language": False}, "systems": ["faster-exact"],
+    "part_tokens": 300,
 }  # fmt: skip
 WHOLE = QUICK | {"systems": [], "keys": "pq"}  # with all stages
-STAGES = ["read", "align", "represent", "cluster", "prototypes", "similar", "keys", "index", "seal"]
+PARTS = 2
 SLEEP = 0.005  # at each step of progress, so that a tiny model's build takes a while
-FIRST_OF_SEAL = "open store.building/.sizes.part"
+FIRST_OF_SEAL = f"open store.building/.part-{PARTS - 1}.sizes.part"
 
 
 class Builder:
@@ -105,22 +41,24 @@ class Builder:
         (folder / "work").mkdir()
         self.out = folder / "work" / "store"
         self.corpus = parallel_text(folder / "work" / "corpus.tsv", 60)
+        made = [stage.name for stage in needed(BuildSettings.model_validate(settings))]
+        self.stages = ["corpus.read", "corpus.align", "corpus.count"]
+        for part in range(PARTS):
+            self.stages += [f"part-{part}.{name}" for name in ("cut", "represent", "scale", *made, "seal")]
 
-    def build(self, *, kill_after: float | None = None, replace: bool = False, **asked: Any) -> dict[str, Any]:
-        asked = {"settings": self.settings, "sleep": 0.0} | asked | {"kill_after": kill_after, "replace": replace}
-        asked |= {"corpus": str(self.corpus), "out": str(self.out), "folder": str(self.out.parent)}
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        print(json.dumps(asked), file=self.process.stdin, flush=True)
-        told: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return told
+    def build(self, **asked: Any) -> dict[str, Any]:
+        """Build, and be killed if that is asked for."""
+        given = {"folder": str(self.out.parent), "corpus": str(self.corpus), "out": str(self.out)}
+        return ask(self.process, **given | {"settings": self.settings, "replace": False} | asked)
 
     @cached_property
     def expected(self) -> dict[str, bytes]:
         """The store that no interruption has met."""
         self.prepare()
         assert self.build()["code"] == 0
-        assert list(Datastore.open(self.out).verify())
+        store = Datastore.open(self.out)
+        assert list(store.verify())
+        assert len(store.parts) == PARTS
         return files(self.out)
 
     @cached_property
@@ -137,7 +75,7 @@ class Builder:
         steps = self.build(kill_at=None)["steps"]
         self.prepare()
         assert self.build(kill_at=steps.index(FIRST_OF_SEAL))["code"] == -9
-        assert self.stage() == "seal"
+        assert self.stage() == self.stages[-1]
         return shutil.copytree(work_folder(self.out), self.folder / "unsealed")
 
     def prepare(self, before: Path | None = None, begun: Path | None = None) -> None:
@@ -152,7 +90,7 @@ class Builder:
         work = work_folder(self.out)
         if not (work / "plan").exists():
             return "before or after"
-        return next((stage for stage in STAGES if not (work / f"{stage}.done").exists()), "publish")
+        return next((stage for stage in self.stages if not (work / f"{stage}.done").exists()), "publish")
 
     def assert_finished(self, what: str = "") -> None:
         assert files(self.out) == self.expected, what
@@ -165,11 +103,8 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def process(model_folder: Callable[[str], Path]) -> Iterator["subprocess.Popen[str]"]:
-    command = [sys.executable, "-c", SCRIPT, str(model_folder("marian"))]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as started:
-        assert started.stdout is not None
-        assert started.stdout.readline() == "ready\n"
-        yield started
+    with started(model_folder("marian")) as process:
+        yield process
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +133,7 @@ def kill_at_random(builder: Builder, kills: int) -> list[str]:
         assert told["code"] in (-9, 0)
         if told["code"]:
             hit.append(builder.stage())
-            if hit[-1] in STAGES:
+            if hit[-1] in builder.stages:
                 with pytest.raises(StoreError, match="there is no datastore"):
                     Datastore.open(builder.out)
         assert builder.build()["code"] == 0
@@ -207,14 +142,15 @@ def kill_at_random(builder: Builder, kills: int) -> list[str]:
 
 
 def test_a_killed_build_is_finished_by_the_same_command(quick: Builder) -> None:
-    assert set(kill_at_random(quick, 3)) & set(STAGES)
+    assert set(kill_at_random(quick, 3)) & set(quick.stages)
 
 
 @pytest.mark.slow
 def test_thirty_killed_builds_are_finished_by_the_same_command(whole: Builder) -> None:
     hit = kill_at_random(whole, 30)
     assert len(hit) >= 20
-    assert set(hit) >= {"represent", "cluster", "prototypes", "keys"}, "kills were spread over the stages"
+    names = {stage.partition(".")[2] for stage in hit}
+    assert names >= {"represent", "cluster", "prototypes", "keys"}, "kills were spread over the stages"
 
 
 def test_a_build_that_is_killed_again_and_again_gets_done(quick: Builder) -> None:
@@ -264,14 +200,16 @@ def steps_of(builder: Builder, before: Path | None, begun: Path | None) -> list[
 
 WORK, STORE = r"store\.building", r"store"
 BEFORE_SEAL = {
-    "the aligner is written and not in its place": rf"os\.rename {WORK}/part/\.aligner.*",
-    "the states are there and their stage not noted": rf"os\.rename {WORK}/\.represent\.done\.part",
+    "the aligner is written and not in its place": rf"os\.rename {WORK}/shared/\.aligner.*",
+    "the states are there and their stage not noted": rf"os\.rename {WORK}/\.part-0\.represent\.done\.part",
 }
 COMMIT = {
-    "the first array that no system needs is removed": rf"os\.remove {WORK}/part/source_keys\.npy",
-    "the part is sealed and its description not written": rf"os\.rename {WORK}/\.manifest\.part",
-    "the part is not in its place": rf"os\.rename {WORK}/part",
-    "the part is in its place and the manifest not written": rf"open {STORE}/\.manifest\.json\.part",
+    "the first array that no system needs is removed": rf"os\.remove {WORK}/part-1/source_keys\.npy",
+    "the parts are sealed and the store is not described": rf"os\.rename {WORK}/\.manifest\.part",
+    "no part is in its place": rf"os\.rename {WORK}/part-0",
+    "one part is in its place and the other is not": rf"os\.rename {WORK}/part-1",
+    "the aligner is not in its place": rf"os\.rename {WORK}/shared/aligner\.safetensors",
+    "the parts are in their place and the manifest not written": rf"open {STORE}/\.manifest\.json\.part",
     "the manifest is written and not in its place": rf"os\.rename {STORE}/\.manifest\.json\.part",
     "the manifest is in its place and the work folder as it was": rf"os\.remove {WORK}/plan",
     "the plan is removed and the work folder still there": r"os\.remove (?!plan|part-).*\.npy",
@@ -322,7 +260,7 @@ def test_what_another_command_began_to_clear_is_not_taken_up(quick: Builder) -> 
     other = quick.settings | {"key": "output"}
     quick.prepare(None, quick.unsealed)
     steps = quick.build(settings=other, kill_at=None)["steps"]
-    cleared = steps.index("os.mkdir store.building/part")
+    cleared = steps.index("open store.building/.plan.part")
     assert cleared > 20
     for step in (1, cleared // 3, 2 * cleared // 3, cleared):
         quick.prepare(None, quick.unsealed)
@@ -336,4 +274,4 @@ def test_the_steps_that_are_watched_are_all(quick: Builder) -> None:
     steps = steps_of(quick, None, None)
     opened = {Path(step.split()[-1]).name for step in steps if step.startswith("open ")}
     assert {Path(name).name for name in quick.expected if name.endswith(".npy")} <= opened
-    assert {f".{stage}.done.part" for stage in STAGES} <= opened
+    assert {f".{stage}.done.part" for stage in quick.stages} <= opened

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from knnmt import csr
 from knnmt.align import AlignSettings
+from knnmt.build import pq
 from knnmt.build.settings import BuildSettings
 from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import Model, load
-from knnmt.search import pq
 from knnmt.store import arrays
 
 from .examples import parallel_text

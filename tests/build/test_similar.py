@@ -8,7 +8,7 @@ import pytest
 
 from knnmt.align import AlignSettings
 from knnmt.build.settings import BuildSettings
-from knnmt.build.similar import LEAST, principal, shares
+from knnmt.build.similar import LEAST, Statistics, principal, shares, spread
 from knnmt.datastore import Datastore
 from knnmt.errors import UsageError
 from knnmt.model.checkpoint import Model, load
@@ -68,7 +68,10 @@ def test_nothing_is_projected_where_there_is_nothing_to_leave_out() -> None:
 def test_a_rare_word_tells_more_than_a_frequent_one_and_a_short_segment_more_than_a_long_one() -> None:
     # type 0 is in all of 40 segments, type 1 in the first, which is short, and the second, which is long
     segments = np.r_[np.arange(40), 0, 1, np.full(30, 1)]
-    found = shares(np.array([0, 40, 42, 72]), segments, 40)
+    offsets = np.array([0, 40, 42, 72])
+    statistics = Statistics(40, segments.size, spread(offsets, segments, 40))
+    assert statistics.spread.tolist() == [40, 2, 1]
+    found = shares(offsets, segments, 40, statistics)
     assert found[40] > found[41] > found[2] >= 0
 
 

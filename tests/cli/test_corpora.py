@@ -41,7 +41,7 @@ def test_align(tmp_path: Path, tiny: Path) -> None:
     assert (tmp_path / "a").read_text() == (tmp_path / "b").read_text()
     assert len((tmp_path / "a").read_text().splitlines()) == 120
     both = ("--load", tmp_path / "parameters", "--save", tmp_path / "p")
-    refused(knnmt("align", *common, "-o", tmp_path / "c", *both), 2, "give one of them")
+    refused(knnmt("align", *common, "-o", tmp_path / "c", *both), 2, "exclude each other")
     (tmp_path / "empty.tsv").write_text("")
     refused(
         knnmt("align", tmp_path / "empty.tsv", "-l", "de-en", "-m", tiny, "-o", tmp_path / "c"), 2, "nothing to align"

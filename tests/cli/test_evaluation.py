@@ -93,7 +93,7 @@ def test_wrong_use_of_tune(tiny: Path, store: Path, tmp_path: Path) -> None:
     refused(knnmt("tune", tmp_path / "none.tsv", *options), 2, "none.tsv")
     refused(knnmt("tune", dev, *options, "--system", "base"), 2, "no system 'base'", "fast")
     refused(knnmt("tune", dev, *options, "-o", tmp_path / "no" / "s.json"), 2, "no folder")
-    refused(knnmt("tune", dev, *options, "-o", dev), 2, "is the input")
+    refused(knnmt("tune", dev, *options, "-o", dev), 2, "is an input")
     refused(knnmt("tune", dev, "-l", "de-en", "-m", tiny, "-s", tmp_path / "none"), 1, "no datastore", "knnmt build")
     (tmp_path / "empty.tsv").write_text("")
     refused(knnmt("tune", tmp_path / "empty.tsv", *options), 2, "nothing to tune on")

@@ -44,7 +44,7 @@ def run(*arguments: str | Path) -> tuple[int, str]:
 
 def test_a_segment_is_taught_changed_removed_and_folded_in(store: Path, model: str) -> None:
     lesson = ("--source", "der Hund", "--target", "the dog", "--id", "one")
-    assert run("add", store, *lesson, "--model", model) == (0, f"{store}: learnt 1 segment; it has 21 now\n")
+    assert run("add", store, *lesson, "--model", model) == (0, f"{store}: added 1 segment; 21 in all\n")
     code, out = run("add", store, *lesson[:3], "a dog", "--id", "one", "--model", model, "--json")
     assert (code, json.loads(out)) == (
         0,
@@ -55,8 +55,8 @@ def test_a_segment_is_taught_changed_removed_and_folded_in(store: Path, model: s
     code, out = run("compact", store, "--model", model)
     assert "21 segments" in out
     code, out = run("compact", store, "--model", model)
-    assert "there was nothing to do" in out
-    assert run("remove", store, "one")[1] == f"{store}: removed 1 segments, and has 20 now\n"
+    assert "nothing to do" in out
+    assert run("remove", store, "one")[1] == f"{store}: removed 1 segment; 20 left\n"
     assert run("verify", store, "--full")[0] == 0
     assert run("inspect", store)[0] == 0
 
@@ -66,7 +66,7 @@ def test_files_are_taught_and_what_is_unfit_is_named(store: Path, model: str, tm
     corpus.write_text("der Baum\tthe tree\nleer\t\n" + "Hund " * 90 + "\tdog\n" + "das Haus\tthe house\n")
     code, out = run("add", store, corpus, "--model", model)
     assert code == 0
-    assert "learnt 2 segments" in out
+    assert "added 2 segments" in out
     assert f"{corpus}:3" in out
     (tmp_path / "bad.tsv").write_text("x\t\n")
     code, out = run("add", store, tmp_path / "bad.tsv", "--model", model)
@@ -92,8 +92,8 @@ def test_what_is_exported_can_be_taught_again(store: Path, model: str, tmp_path:
         (["add", "STORE"], "give files of segments, or one segment"),
         (["add", "STORE", "--source", "x"], "give files of segments, or one segment"),
         (["add", "nowhere", "--source", "x", "--target", "y"], "there is no datastore at nowhere"),
-        (["remove", "STORE", "nobody"], "not there: nobody"),
-        (["export", "STORE", "--out", "x.doc"], "no format is called doc"),
+        (["remove", "STORE", "nobody"], "not found: nobody"),
+        (["export", "STORE", "--out", "x.doc"], "unknown format doc"),
         (["export", "nowhere"], "there is no datastore"),
     ],
 )
@@ -107,23 +107,23 @@ def test_wrong_use_is_one_line(store: Path, arguments: list[str], wrong: str) ->
 def test_what_is_new_replaced_and_there_already_is_told_apart(store: Path, model: str, tmp_path: Path) -> None:
     corpus = tmp_path / "new.tsv"
     corpus.write_text("der Baum\tthe tree\ndas Haus\tthe house\n")
-    assert "learnt 2 segments; it has 22 now" in run("add", store, corpus, "--model", model)[1]
-    assert "learnt 0 segments, 2 were there already; it has 22 now" in run("add", store, corpus, "--model", model)[1]
+    assert "added 2 segments; 22 in all" in run("add", store, corpus, "--model", model)[1]
+    assert "added 0 segments, 2 already known; 22 in all" in run("add", store, corpus, "--model", model)[1]
     corpus.write_text("der Baum\ta tree\ndas Haus\tthe house\nein Hund\ta dog\n")
     said = run("add", store, corpus, "--model", model)[1]
-    assert "learnt 1 segment, replaced 1, 1 was there already; it has 23 now" in said
+    assert "added 1 segment, replaced 1, 1 already known; 23 in all" in said
     corpus.write_text("der Baum\tthe tree\n")
-    assert "replaced 1; it has 23 now" in run("add", store, corpus, "--model", model)[1]
+    assert "replaced 1; 23 in all" in run("add", store, corpus, "--model", model)[1]
 
 
 def test_a_damaged_journal_is_repaired_and_says_what_was_lost(store: Path, model: str) -> None:
-    assert run("repair", store) == (0, f"{store}: the journal is not damaged; it has 0 records\n")
+    assert run("repair", store) == (0, f"{store}: the journal is intact; it has 0 records\n")
     ends = []
     for number, word in enumerate(("Hund", "Katze", "Baum")):
         assert run("add", store, "--source", word, "--target", f"word {number}", "--id", word, "--model", model)[0] == 0
         (journal,) = store.glob("journal-*")
         ends.append(journal.stat().st_size)
-    assert run("repair", store)[1] == f"{store}: the journal is not damaged; it has 3 records\n"
+    assert run("repair", store)[1] == f"{store}: the journal is intact; it has 3 records\n"
     sound = journal.read_bytes()
     damaged = bytearray(sound + b"the rest of a buffer" * 4)
     damaged[ends[1] - 5] ^= 1  # in the states of the second lesson
@@ -140,7 +140,7 @@ def test_a_damaged_journal_is_repaired_and_says_what_was_lost(store: Path, model
     assert Path(f"{journal}.damaged").read_bytes() == bytes(damaged[ends[0] : ends[1]] + damaged[ends[2] :])
     assert [segment.id for segment in Datastore.open(store).recent()] == ["Baum", "Hund"]
     assert run("verify", store, "--full")[0] == 0
-    assert "learnt 1 segment" in run("add", store, "--source", "Katze", "--target", "cat", "--model", model)[1]
+    assert "added 1 segment" in run("add", store, "--source", "Katze", "--target", "cat", "--model", model)[1]
     assert run("compact", store, "--model", model)[0] == 0
     assert Path(f"{journal}.damaged").exists()  # nobody but the user deletes it
 

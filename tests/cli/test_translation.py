@@ -77,7 +77,7 @@ def test_wrong_use_and_wrong_input(tiny: Path, tmp_path: Path) -> None:
 def test_what_was_there_is_kept_until_the_work_is_done(tiny: Path, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.write_text("der Hund\n", encoding="utf-8")
-    refused(knnmt("translate", "-m", tiny, kept, "-o", kept), 2, "is the input")
+    refused(knnmt("translate", "-m", tiny, kept, "-o", kept), 2, "is an input")
     refused(knnmt("translate", "-m", tmp_path / "none", "-o", kept, text="a\n"), 2, "no model at")
     refused(knnmt("translate", "-m", tiny, "-o", kept, text=b"\xff\n"), 1, "line 1")
     assert kept.read_text(encoding="utf-8") == "der Hund\n"
@@ -138,7 +138,7 @@ def test_what_the_store_has_of_the_very_lines_can_be_left_out(tiny: Path, store:
     remembered = fine(knnmt("translate", *options, text=lines)).splitlines()
     done = knnmt("translate", *options, "--leave-out-own", text=lines)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith("note: the store has 20 word for word and 0 nearly of 20 lines: left out ")
+    assert done.stderr.startswith("note: the store contains 20 word for word and 0 nearly of 20 lines: ignoring ")
     assert len(done.stdout.splitlines()) == len(remembered) == 20
     assert done.stdout.splitlines() != remembered
     refused(knnmt("translate", "-m", tiny, "--leave-out-own", text=lines), 2, "--store")

@@ -22,8 +22,8 @@ LONG = b"x" * 2500  # with the limit of `short_lines`
 
 @pytest.fixture
 def short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "LONGEST_LINE", 1000)
-    monkeypatch.setattr(encoding, "DAMAGED", 2.0)  # a handful of lines is too few to judge a file by
+    monkeypatch.setattr(files, "MAX_LINE", 1000)
+    monkeypatch.setattr(encoding, "CORRUPT", 2.0)  # a handful of lines is too few to judge a file by
 
 
 def write(path: Path, *rows: bytes) -> Path:
@@ -97,11 +97,11 @@ def test_bad_objects_are_told_and_the_others_read_with_the_keys_known_so_far(tmp
         write(tmp_path / "x.jsonl", *rows),
         [("eins", "one", ":2"), ("zwei", "two", ":10")],
         [
-            (":1", "broken JSON"),
+            (":1", "invalid JSON"),
             (":3", "not a JSON object"),
             (":4", "no text for 'en'"),
             (":5", "must be strings"),
-            (":6", "half a surrogate"),
+            (":6", "lone surrogate"),
             (":7", "not UTF-8"),
             (":8", "longer than"),
         ],
@@ -139,7 +139,7 @@ def test_a_unit_with_a_character_that_nobody_declared_is_told_and_the_others_rea
 def test_a_line_that_is_too_long_is_never_held_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: bytes
 ) -> None:
-    monkeypatch.setattr(files, "LONGEST_LINE", 1 << 16)
+    monkeypatch.setattr(files, "MAX_LINE", 1 << 16)
     path = tmp_path / "x.tsv"
     path.write_bytes(b"a\tb\n" + b"x" * 20_000_000 + b"\nc\td\n" + b"x" * 20_000_000 + end)
     tracemalloc.start()
@@ -155,7 +155,7 @@ def test_a_line_that_is_too_long_is_never_held_whole(
 def test_a_line_just_over_the_limit_does_not_swallow_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, over: int
 ) -> None:
-    monkeypatch.setattr(files, "LONGEST_LINE", 100)
+    monkeypatch.setattr(files, "MAX_LINE", 100)
     long = b"a\t" + b"b" * (100 + over - 3)  # with its line feed `over` bytes more than the limit
     segments, faults = readable(write(tmp_path / "x.tsv", long, tsv("zwei", "two")))
     assert len(faults) == (over > 0)
@@ -217,16 +217,16 @@ def broken_catalog(folder: Path) -> Path:
     ("make", "kind", "reason"),
     [
         (missing, UsageError, "no such file"),
-        (cut_gzip, DataError, "broken gzip"),
-        (cut_in_a_long_line, DataError, "broken gzip"),
-        (broken_xml, DataError, "broken XML"),
-        (entity_without_document_type, DataError, "broken XML"),
+        (cut_gzip, DataError, "corrupt gzip"),
+        (cut_in_a_long_line, DataError, "corrupt gzip"),
+        (broken_xml, DataError, "invalid XML"),
+        (entity_without_document_type, DataError, "invalid XML"),
         (shorter_partner, DataError, r"x\.de:2: .*x\.en has only 1 lines"),
         (shorter_partner_beside_a_bad_last_line, DataError, r"x\.en:2: .*x\.de has only 1 lines"),
         (first_object_in_other_languages, UsageError, r"x\.jsonl:2: no text for 'de'"),
         (memory_in_other_languages, UsageError, "none of its 1 units has both"),
-        (catalog_in_another_language, UsageError, "is a catalog of 'fr'"),
-        (broken_catalog, DataError, r"x\.po:4: broken catalog"),
+        (catalog_in_another_language, UsageError, "the catalog is 'fr'"),
+        (broken_catalog, DataError, r"x\.po:4: corrupt catalog"),
     ],
 )
 @pytest.mark.usefixtures("short_lines")

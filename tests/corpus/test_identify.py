@@ -31,7 +31,7 @@ def table(path: Path, source: list[str], target: list[str]) -> Path:
 
 def test_swapped_columns_of_short_strings_are_refused(tmp_path: Path) -> None:
     path = table(tmp_path / "x.tsv", ENGLISH, GERMAN)
-    with pytest.raises(UsageError, match=r"x\.tsv: the sides are swapped.*ask for en-de"):
+    with pytest.raises(UsageError, match=r"x\.tsv: the sides are swapped.*use en-de"):
         list(read_all([path], DE_EN))
     assert len(list(read_all([path], Languages.parse("en-de")))) == 36
     assert len(list(read_all([path], DE_EN, identify=False))) == 36

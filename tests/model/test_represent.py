@@ -71,7 +71,7 @@ def test_the_vocabulary_is_never_projected(model: Model, monkeypatch: pytest.Mon
 
 
 def test_a_pair_that_is_too_long_is_refused(model: Model) -> None:
-    with pytest.raises(DataError, match="pair 2 has 100 source and 1 target tokens, and the model has 6"):
+    with pytest.raises(DataError, match="pair 2 has 100 source and 1 target tokens, but the model has 6"):
         next(represent(model, [([5, 2], [6]), ([5] * 100, [6])]))
 
 

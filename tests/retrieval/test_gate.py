@@ -14,7 +14,6 @@ from safetensors.torch import load_file, save_file
 
 from knnmt.datastore import Datastore
 from knnmt.errors import DataError, UsageError
-from knnmt.model.transformer import States
 from knnmt.retrieval.gate import FEATURES, FORMAT, SHAPES, Gate, Lesson, Purpose, features, train
 from knnmt.retrieval.mix import MOST, learned
 from knnmt.retrieval.session import Retriever
@@ -167,12 +166,12 @@ def test_a_gate_has_no_say_in_what_lessons_weigh(tmp_path: Path) -> None:
     store = case.write(tmp_path / "store")
     with patch("os.fsync"):
         teach(store, *(lesson(segment, str(number), "squared") for number, segment in enumerate(segments)))
-    states = States(*2 * [torch.from_numpy(case.states)])
+    query = torch.from_numpy(case.states)
     heard = []
     for lean in (-100.0, 100.0):
         gate = random_gate(Purpose("knn", store.manifest.key, "squared")).leaning(lean)
         look = case.look(ready(store, chosen(gate)))
-        heard.append(look.heard(states, look.lookup.neighbours(states).nearest))
+        heard.append(look.heard(query, look.lookup.neighbours(query).nearest))
     assert heard[0] is not None
     assert (heard[0].weight > 0).any()
     assert torch.equal(heard[0].weight, heard[1].weight)

@@ -86,7 +86,7 @@ def test_codes_are_taken_however_they_are_written(client: TestClient, code: str)
         ({"alternatives": -1}, "alternatives: "),
         ({"alternatives": "many"}, "alternatives: "),
         ({"alternatives": 99}, "at most 8 alternatives"),
-        ({"q": "a\ud800b"}, "half a character"),
+        ({"q": "a\ud800b"}, "lone surrogate"),
         ({"source": "\ud800"}, "is not supported"),
     ],
 )

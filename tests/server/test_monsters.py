@@ -10,10 +10,11 @@ import pytest
 from knnmt import Translator
 from knnmt.server.metrics import Metrics
 from knnmt.server.settings import ServerSettings
-from knnmt.server.worker import How, Worker
+from knnmt.server.work_items import DecodingOptions
+from knnmt.server.worker import Worker
 from knnmt.translate import TranslateSettings
 
-HOW = How(beam=2)
+HOW = DecodingOptions(beam=2)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,7 @@ def test_a_small_request_beside_a_monster_is_as_it_is_alone(
 
 def test_slices_make_the_translation_that_the_whole_has(translator: Translator, worker: Worker) -> None:
     text = " ".join(f"Der Hund Nummer {number} schläft im Garten, und die Katze sieht ihn." for number in range(20))
-    how = How(beam=2, n_best=2)
+    how = DecodingOptions(beam=2, n_best=2)
     (expected,) = translator.translate([text], TranslateSettings(beam=2, n_best=2))
     ((found,),) = [asyncio.run(worker.translate([text], how))]
     assert (found.text, found.tokens) == (expected.text, expected.tokens)

@@ -110,7 +110,7 @@ def test_a_server_told_to_stop_does_not_wait_for_a_monster() -> None:
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
     assert answers[0].status_code == 503
-    assert "about to stop" in answers[0].json()["error"]
+    assert "shutting down" in answers[0].json()["error"]
 
 
 def test_a_key_is_made_and_shown_once(tmp_path: Path) -> None:

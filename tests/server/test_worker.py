@@ -13,11 +13,12 @@ from knnmt.corpus import Segment
 from knnmt.errors import DataError, UsageError
 from knnmt.server.metrics import Metrics
 from knnmt.server.settings import ServerSettings
-from knnmt.server.worker import How, UnavailableError, Worker
+from knnmt.server.work_items import DecodingOptions, UnavailableError
+from knnmt.server.worker import Worker
 
 from .standin import StandIn
 
-HOW = How(beam=1)
+HOW = DecodingOptions(beam=1)
 
 
 @asynccontextmanager
@@ -39,7 +40,7 @@ async def until(true: Callable[[], bool]) -> None:
     raise AssertionError("it never came to that")
 
 
-def later(worker: Worker, texts: list[str], how: How = HOW) -> "asyncio.Task[list[str]]":
+def later(worker: Worker, texts: list[str], how: DecodingOptions = HOW) -> "asyncio.Task[list[str]]":
     async def translated() -> list[str]:
         return [found.text for found in await worker.translate(texts, how)]
 
@@ -116,7 +117,7 @@ def test_only_what_is_asked_for_alike_is_translated_together() -> None:
         standin = StandIn()
         async with working(standin) as worker:
             first = await while_busy(standin, worker)
-            waiting = [later(worker, [f"{n}"], How(beam=1 + n % 2)) for n in range(6)]
+            waiting = [later(worker, [f"{n}"], DecodingOptions(beam=1 + n % 2)) for n in range(6)]
             await asyncio.sleep(0.02)
             standin.open.set()
             await asyncio.gather(first, *waiting)
@@ -155,7 +156,7 @@ def test_a_fault_is_that_of_the_request_that_has_it(caplog: pytest.LogCaptureFix
             with pytest.raises(RuntimeError):
                 await bad
             with pytest.raises(UsageError):
-                await later(worker, ["gut"], How(system="none"))
+                await later(worker, ["gut"], DecodingOptions(system="none"))
             assert await later(worker, ["es geht weiter"]) == ["es' geht' weiter'"]
 
     asyncio.run(story())
@@ -173,7 +174,7 @@ def test_a_full_queue_takes_nothing_more() -> None:
             with pytest.raises(UnavailableError) as refused:
                 await worker.translate(["zu viel"], HOW)
             assert 1 <= refused.value.retry_after <= 60
-            long_job = asyncio.create_task(asyncio.to_thread(worker.patiently, lambda: 7))  # it waits however long
+            long_job = asyncio.create_task(asyncio.to_thread(worker.call_blocking, lambda: 7))  # it waits however long
             standin.open.set()
             await asyncio.gather(first, *waiting)
             assert await long_job == 7
@@ -206,7 +207,7 @@ def test_what_is_short_comes_before_all_that_waits() -> None:
             first = await while_busy(standin, worker)
             waiting = later(worker, ["a", "b", "c", "d", "e", "f"])
             await asyncio.sleep(0.02)
-            aside = asyncio.create_task(worker.aside(lambda: len(standin.batches)))
+            aside = asyncio.create_task(worker.call_soon(lambda: len(standin.batches)))
             await asyncio.sleep(0.02)
             standin.open.set()
             assert await aside <= 1  # between two steps, or between two batches
@@ -364,15 +365,15 @@ def test_a_stop_does_not_wait_for_what_does_not_end() -> None:
         async with working(standin) as worker:
             endless = later(worker, ["endlos"])
             await until(lambda: bool(standin.stepped))
-            waiting = later(worker, ["wartet"], How(beam=2))
+            waiting = later(worker, ["wartet"], DecodingOptions(beam=2))
             await asyncio.sleep(0.02)
             begun = time.monotonic()
             await asyncio.to_thread(worker.stop, 0.2)
             assert time.monotonic() - begun < 5
             for each in (endless, waiting):
-                with pytest.raises(UnavailableError, match="about to stop"):
+                with pytest.raises(UnavailableError, match="shutting down"):
                     await each
             with pytest.raises(UnavailableError):
-                await worker.aside(lambda: 1)
+                await worker.call_soon(lambda: 1)
 
     asyncio.run(story())

@@ -1,4 +1,4 @@
-"""Parallel segments of token ids, and links between their positions: flat arrays, cut by offsets."""
+"""Parallel segments of token ids, and links between their positions, as flat arrays with offsets."""
 
 from array import array
 from collections.abc import Iterable, Sequence
@@ -13,9 +13,9 @@ from knnmt.errors import DataError
 
 @dataclass(frozen=True, eq=False)
 class Bitext:
-    """Parallel segments of token ids, with `</s>` where the caller wants it aligned.
+    """Parallel segments of token ids, with `</s>` if it is to be aligned.
 
-    source_ids: (S,) int32; source_offsets: (N + 1,) int64, from 0 to S; the target side alike
+    source_ids: (S,) int32; source_offsets: (N + 1,) int64, from 0 to S; the target side likewise
     """
 
     source_ids: Int32
@@ -29,7 +29,7 @@ class Bitext:
             if ids.size and ids.min() < 0:
                 raise DataError(f"bitext: {side} id {ids.min()} is negative")
             if not rises(offsets, ids.size):
-                raise DataError(f"bitext: {side} offsets do not rise from 0 to the {ids.size} {side} ids")
+                raise DataError(f"bitext: {side} offsets do not ascend from 0 to {ids.size}, the number of {side} ids")
         if source[1].size != target[1].size:
             raise DataError(f"bitext: {source[1].size - 1} source segments, but {target[1].size - 1} target segments")
 
@@ -38,7 +38,7 @@ class Bitext:
 
     @classmethod
     def from_pairs(cls, pairs: Iterable[tuple[Sequence[int], Sequence[int]]]) -> Self:
-        """Join the token ids of segments as they come, source and target; only the arrays are held."""
+        """Concatenate a stream of (source ids, target ids); only the arrays are held in memory."""
         ids = array("i"), array("i")
         lengths = array("q"), array("q")
         for pair in pairs:
@@ -50,7 +50,7 @@ class Bitext:
 
     @property
     def arrays(self) -> tuple[Int32, Int64, Int32, Int64]:
-        """The four fields, in their order."""
+        """The four fields, in order."""
         return self.source_ids, self.source_offsets, self.target_ids, self.target_offsets
 
     @property
@@ -65,15 +65,15 @@ class Bitext:
 
     @property
     def cells(self) -> Int64:
-        """Where each segment's pairs of positions begin: (N + 1,) int64."""
+        """Offsets of each segment's cells: (N + 1,) int64."""
         return offsets_of(self.source_lengths * self.target_lengths)
 
 
 @dataclass(frozen=True, eq=False)
 class Links:
-    """Aligned positions, counted from 0 in each segment, sorted by target and then by source.
+    """Aligned positions, from 0 in each segment, sorted by target and then by source.
 
-    source, target: (L,) int32; offsets: (N + 1,) int64, where each segment's links begin
+    source, target: (L,) int32; offsets: (N + 1,) int64
     """
 
     source: Int32
@@ -85,12 +85,12 @@ class Links:
 
     @property
     def linked(self) -> int:
-        """How many target tokens have a link."""
+        """The number of target tokens that have a link."""
         first = np.diff(self.target, prepend=-1) != 0
         first[self.offsets[:-1][np.diff(self.offsets) > 0]] = True
         return int(first.sum())
 
     def segment(self, index: int) -> list[tuple[int, int]]:
-        """Return the (source, target) positions that are linked in one segment."""
+        """The linked (source, target) positions of one segment."""
         part = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
         return list(zip(self.source[part].tolist(), self.target[part].tolist(), strict=True))

@@ -2,9 +2,8 @@
 
 It is IBM model 2 with a prior that favours the diagonal, trained by variational Bayes in both directions.
 
-Memory is bounded by the corpus and by the number of distinct pairs of types that occur together in a
-segment, about 50 bytes a pair. The result does not depend on the number of threads: each direction adds up
-its counts in corpus order.
+Memory is proportional to the corpus and to the number of distinct pairs of types that cooccur in a segment, about 50
+bytes per pair. The result does not depend on the number of threads: each direction sums its counts in corpus order.
 """
 
 import json
@@ -23,6 +22,7 @@ from pydantic import Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from knnmt.align import kernels
 from knnmt.align.bitext import Bitext, Links
 from knnmt.align.links import cover, symmetrise
 from knnmt.csr import Int32, Int64, blocks, offsets_of, rises
@@ -33,7 +33,7 @@ from knnmt.settings import Settings, refusal
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 Progress = Callable[[int, int], None]
-"""Called with the work done and the whole of it, both in segments."""
+"""Called with segments done and segments in total."""
 
 FORMAT = "knnmt-align 1"
 
@@ -41,29 +41,29 @@ FIRST_TENSION, LEAST_TENSION, MOST_TENSION = 4.0, 0.1, 14.0
 TENSION_STEPS, TENSION_RATE = 8, 20.0  # of gradient ascent, in each iteration
 
 FLOOR = 1e-9
-"""The probability of a pair that was never seen, or that training found no likelier than this."""
+"""The probability of unseen pairs; less likely pairs are dropped after training."""
 
-KEPT_CELLS = 1 << 27  # cells whose places in the table are remembered between iterations (512 MiB)
+KEPT_CELLS = 1 << 27  # cells whose places in the table are cached between iterations (512 MiB)
 THREADS = max(2, os.cpu_count() or 1)
 
 
 class AlignSettings(Settings):
-    """How the aligner is trained. The defaults are FastAlign's."""
+    """Settings of the aligner. The defaults are FastAlign's."""
 
-    iterations: int = Field(default=5, ge=2, description="passes over the corpus; the last one is the alignment")
-    p0: float = Field(default=0.08, ge=0, lt=1, description="probability that a token translates nothing")
+    iterations: int = Field(default=5, ge=2, description="passes over the corpus; the last one aligns")
+    p0: float = Field(default=0.08, ge=0, lt=1, description="probability of the null word")
     alpha: float = Field(default=0.01, gt=0, description="concentration of the symmetric Dirichlet prior")
-    cover: bool = Field(default=True, description="link every target token, see `cover`")
+    cover: bool = Field(default=True, description="link unaligned target tokens as their neighbours")
 
 
 @dataclass(frozen=True, eq=False)
 class Aligner:
-    """Trained parameters of both directions; types are token ids, and log-probabilities are natural.
+    """Trained parameters of both directions; types are token ids, logarithms are natural.
 
-    rows: (source types + 1,) int64, where each source type's pairs begin; targets: (P,) int32, ascending in
-    a row; log_forward, log_backward: (P,) float32, log p(target | source) and log p(source | target);
-    target_null, source_null: (types,) float32, the same given the null word; tensions: (2,) float64, forward
-    and backward. A pair that is not there has log FLOOR.
+    rows: (source types + 1,) int64, offsets of each source type's pairs; targets: (P,) int32, ascending in a row;
+    log_forward, log_backward: (P,) float32, log p(target | source) and log p(source | target); target_null,
+    source_null: (types,) float32, the same given the null word; tensions: (2,) float64, forward and backward. A
+    missing pair has log FLOOR.
     """
 
     settings: AlignSettings
@@ -76,17 +76,15 @@ class Aligner:
     tensions: Float64
 
     def align(self, bitext: Bitext, progress: Progress | None = None) -> Links:
-        """Return the symmetrised links of each segment; of every target token where `settings.cover`."""
+        """The symmetrised links of each segment; with `settings.cover`, every target token has one."""
         links = symmetrise(bitext, *self.best(bitext, progress))
         return cover(links, bitext) if self.settings.cover else links
 
     def best(self, bitext: Bitext, progress: Progress | None = None) -> tuple[Int32, Int32]:
-        """Return each direction's best position for each token, -1 where it translates nothing.
+        """The best position for each token in both directions, -1 for the null word.
 
-        The first is (target tokens,) int32, source positions; the second (source tokens,) int32, the reverse.
+        The first is (target tokens,) int32, source positions; the second (source tokens,) int32, target positions.
         """
-        from knnmt.align import kernels
-
         best = np.full(bitext.target_ids.size, -1, np.int32), np.full(bitext.source_ids.size, -1, np.int32)
         model = self._lexicon, self.tensions, self.settings.p0
         cells = bitext.cells
@@ -99,9 +97,7 @@ class Aligner:
 
     @cached_property
     def _lexicon(self) -> tuple[Int64, Int32, Float32, Float32, Float32]:
-        """The pairs in hash rows (starts, places, values), and the nulls; the last of each is of unknown types."""
-        from knnmt.align import kernels
-
+        """Hash rows of pairs (starts, places, values), and the null words; the last of each is for unknown types."""
         unknown = np.float32(np.log(FLOOR))
         starts = _room(np.append(np.diff(self.rows), 0))
         places = np.full(starts[-1], -1, np.int32)
@@ -111,7 +107,7 @@ class Aligner:
         return lexicon
 
     def save(self, path: str | Path) -> None:
-        """Write the parameters to one safetensors file, whole or not at all."""
+        """Write the parameters to a safetensors file, atomically."""
         path = Path(path)
         arrays = {name: getattr(self, name) for name in _KINDS}
         metadata = {"format": FORMAT, "settings": self.settings.model_dump_json()}
@@ -119,24 +115,24 @@ class Aligner:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read parameters that `save` wrote; they align as they did then."""
+        """Read parameters that `save` wrote."""
         path = Path(path)
         if not path.is_file():
-            raise UsageError(f"{path}: there is no such file of alignment parameters")
+            raise UsageError(f"{path}: no such file")
         try:
             with safe_open(path, framework="numpy") as file:
                 metadata = file.metadata() or {}
                 if metadata.get("format") != FORMAT:
-                    raise DataError(f"{path}: its format is {metadata.get('format')!r}, not {FORMAT!r}; train again")
+                    raise DataError(f"{path}: format {metadata.get('format')!r}, expected {FORMAT!r}; train again")
                 settings = AlignSettings.model_validate_json(metadata.get("settings", ""))
-                # Copied: what comes from a file may be read-only, which would be compiled a second time.
+                # Copied: for read-only arrays numba would compile the loops a second time.
                 arrays = {name: np.array(file.get_tensor(name)) for name in _KINDS}
         except ValidationError as error:
-            raise DataError(f"{path}: damaged settings: {' '.join(refusal(AlignSettings, error))}") from error
+            raise DataError(f"{path}: corrupt settings: {' '.join(refusal(AlignSettings, error))}") from error
         except SafetensorError as error:
-            raise DataError(f"{path}: damaged alignment parameters: {error}") from error
-        if not _sound(arrays):
-            raise DataError(f"{path}: damaged alignment parameters: arrays that do not fit together; train again")
+            raise DataError(f"{path}: corrupt alignment parameters: {error}") from error
+        if not _consistent(arrays):
+            raise DataError(f"{path}: corrupt alignment parameters: inconsistent arrays; train again")
         return cls(settings, **arrays)
 
 
@@ -145,15 +141,15 @@ _KINDS = {"rows": np.int64, "targets": np.int32, **dict.fromkeys(_LOGS, np.float
 
 
 def _ordered(written: bytes) -> bytes:
-    """Sort the header of a safetensors file, whose metadata comes in any order: the same model is the same bytes."""
+    """Sort the header of a safetensors file, whose metadata has no order, so that equal models are equal files."""
     end = 8 + int.from_bytes(written[:8], "little")
     head = json.dumps(json.loads(written[8:end]), sort_keys=True).encode()
-    head += b" " * (-len(head) % 8)  # the arrays begin at a multiple of 8
+    head += b" " * (-len(head) % 8)  # arrays start at a multiple of 8
     return len(head).to_bytes(8, "little") + head + written[end:]
 
 
-def _sound(arrays: dict[str, NDArray[Any]]) -> bool:
-    """Say whether these arrays can be parameters: compiled loops do not check what they index."""
+def _consistent(arrays: dict[str, NDArray[Any]]) -> bool:
+    """Whether these arrays are valid parameters: compiled loops do no bounds checking."""
     pairs = arrays["targets"].size
     return (
         all(arrays[name].dtype == kind and arrays[name].ndim == 1 for name, kind in _KINDS.items())
@@ -166,7 +162,7 @@ def _sound(arrays: dict[str, NDArray[Any]]) -> bool:
 
 
 def train(bitext: Bitext, settings: AlignSettings | None = None, progress: Progress | None = None) -> Aligner:
-    """Fit both directions to a bitext. A segment with an empty side teaches nothing."""
+    """Train both directions on a bitext. Segments with an empty side are ignored."""
     settings = settings or AlignSettings()
     updates = settings.iterations - 1
     with ThreadPoolExecutor(THREADS) as pool:
@@ -175,7 +171,7 @@ def train(bitext: Bitext, settings: AlignSettings | None = None, progress: Progr
         for update in range(updates):
             for first, last in blocks(pairs.cells):
                 slots = pairs.slots(first, last)
-                # One thread a direction: each adds up its counts in corpus order.
+                # One thread per direction: each sums its counts in corpus order.
                 list(pool.map(_Direction.expect, directions, repeat(slots), repeat(first), repeat(last)))
                 if progress:
                     progress(update * len(bitext) + last, updates * len(bitext))
@@ -184,14 +180,12 @@ def train(bitext: Bitext, settings: AlignSettings | None = None, progress: Progr
 
 
 class _Pairs:
-    """The pairs of types that occur together in a bitext, and where in the table each cell's pair is."""
+    """The pairs of types that cooccur in a bitext, and the place of each cell's pair in the table."""
 
     def __init__(self, bitext: Bitext, pool: ThreadPoolExecutor) -> None:
-        from knnmt.align import kernels
-
         self.bitext, self.pool, self.cells = bitext, pool, bitext.cells
         types = _types(bitext.source_ids)
-        # Each source type's segments: a sorted set of both numbers in one.
+        # The segments of each source type, as a sorted set of (type, segment) packed into one integer.
         keys = bitext.source_ids.astype(np.int64) << 32 | np.repeat(np.arange(len(bitext)), bitext.source_lengths)
         keys.sort()
         keys = keys[np.diff(keys, prepend=-1) > 0]
@@ -209,9 +203,7 @@ class _Pairs:
         self._kept: dict[int, NDArray[Any]] = {}
 
     def slots(self, first: int, last: int) -> NDArray[Any]:
-        """Return the place of each cell of segments first..last; the corpus's first KEPT_CELLS are kept."""
-        from knnmt.align import kernels
-
+        """The place of each cell of segments first..last; the first KEPT_CELLS of the corpus are cached."""
         if first in self._kept:
             return self._kept[first]
         cells = self.cells
@@ -224,7 +216,7 @@ class _Pairs:
 
 
 class _Direction:
-    """One direction while it is trained: its counts, probabilities and tension."""
+    """One direction in training: counts, probabilities and tension."""
 
     def __init__(self, pairs: _Pairs, settings: AlignSettings, forward: bool) -> None:
         self.pairs, self.settings, self.forward = pairs, settings, forward
@@ -232,26 +224,22 @@ class _Direction:
         self.generated, self.given = (arrays[2:], arrays[:2]) if forward else (arrays[:2], arrays[2:])
         lengths = np.stack([np.diff(self.generated[1]), np.diff(self.given[1])], axis=1)
         self.sizes, self.times = np.unique(lengths[lengths.all(axis=1)], axis=0, return_counts=True)
-        # Probability and count side by side: they are read and written together.
+        # Probability and count are read and written together.
         self.table = np.tile([1.0, 0.0], (pairs.places.size, 1))
         self.null = np.tile([1.0, 0.0], (_types(self.generated[0]), 1))
         self.tension, self.feature = FIRST_TENSION, 0.0
 
     def expect(self, slots: NDArray[Any], first: int, last: int) -> None:
         """Add the posteriors of segments first..last to the counts."""
-        from knnmt.align import kernels
-
         sides, model = (*self.generated, self.given[1]), (self.table, self.null, self.tension, self.settings.p0)
         self.feature = kernels.expect(first, last, slots, self.pairs.cells, sides, self.forward, model, self.feature)
 
     def maximise(self, fit_tension: bool) -> None:
-        """Make the counts into probabilities; follow the gradient of the tension, which is nil at first."""
-        from knnmt.align import kernels
-
+        """Turn counts into probabilities, and update the tension by gradient ascent if `fit_tension`."""
         tokens = float(self.sizes[:, 0] @ self.times)
         linked = tokens - self.null[:, 1].sum()
         if fit_tension and linked > 0:
-            # The gradient of the expected log-likelihood, a token: only what is linked pulls on the tension.
+            # The gradient of the expected log-likelihood per token; null links do not depend on the tension.
             observed = self.feature / linked
             for _ in range(TENSION_STEPS):
                 expected = kernels.expected_feature(self.sizes, self.times, self.tension) / tokens
@@ -266,7 +254,7 @@ class _Direction:
 
 
 def _aligner(settings: AlignSettings, pairs: _Pairs, forward: _Direction, backward: _Direction) -> Aligner:
-    """Keep the pairs that are likelier than the floor in one direction at least, sorted."""
+    """Keep the pairs above the floor in at least one direction, sorted."""
     likely = (forward.table[:, 0] > FLOOR) | (backward.table[:, 0] > FLOOR)
     keep = np.flatnonzero(likely & (pairs.places >= 0))
     keep = keep[np.lexsort((pairs.places[keep], pairs.sources[keep]))]
@@ -287,7 +275,7 @@ def _log(probabilities: Float64) -> Float32:
 
 
 def _room(lengths: Int64) -> Int64:
-    """Return where hash rows for so many pairs begin: a quarter larger, and never full."""
+    """Offsets of hash rows for so many pairs: a quarter larger, and never full."""
     return offsets_of(lengths + lengths // 4 + 1)
 
 
@@ -298,7 +286,7 @@ def _types(ids: Int32) -> int:
 def _spread(
     pool: ThreadPoolExecutor, kernel: Callable[..., None], weights: Int64, first: int, last: int, *arguments: Any
 ) -> None:
-    """Run a kernel on first..last in pieces of about equal weight; weights: running sums, as offsets are."""
+    """Run a kernel on first..last in parallel, in pieces of about equal weight; weights: running sums."""
     inner = np.linspace(weights[first], weights[last], 4 * THREADS + 1)[1:-1]
     bounds = [first, *np.clip(np.searchsorted(weights, inner), first, last).tolist(), last]
     list(pool.map(lambda start, stop: kernel(start, stop, *arguments), bounds[:-1], bounds[1:]))

@@ -1,19 +1,18 @@
-"""From one link a token in either direction to the links of a segment, and from those to links of every token."""
+"""Symmetrisation of two directions, and links for every target token."""
 
 import numpy as np
 
+from knnmt.align import kernels
 from knnmt.align.bitext import Bitext, Links
 from knnmt.csr import Int32, Int64, blocks, offsets_of
 from knnmt.errors import DataError
 
 
 def symmetrise(bitext: Bitext, forward: Int32, backward: Int32) -> Links:
-    """Join two directions by grow-diag-final-and (Koehn, Och and Marcu 2003).
+    """Combine two directions by grow-diag-final-and (Koehn, Och and Marcu 2003).
 
-    forward: (target tokens,) int32, each one's source position or -1; backward: (source tokens,) the reverse
+    forward: (target tokens,) int32, source positions or -1; backward: (source tokens,) int32, the reverse
     """
-    from knnmt.align import kernels
-
     source, target = np.empty((2, forward.size + backward.size), np.int32)
     counts = np.empty(len(bitext), np.int64)
     kernels.grow_diag_final_and(forward, backward, bitext.arrays, source, target, counts)
@@ -24,14 +23,14 @@ def symmetrise(bitext: Bitext, forward: Int32, backward: Int32) -> Links:
 def cover(links: Links, bitext: Bitext) -> Links:
     """Link every target token, so that all can be retrieved from the source side.
 
-    An unaligned token joins its nearest aligned neighbour, the left one of two: it gets all of that one's
-    links. A segment without any links gets those of the diagonal, the mode of the aligner's prior, which
-    joins the last tokens (`</s>`) of both sides. Where the source is empty there is nothing to link to.
+    An unaligned token gets the links of its nearest aligned neighbour, the left one on ties. A segment without links
+    is linked along the diagonal, the mode of the aligner's prior, which joins the last tokens (`</s>`) of both sides.
+    If the source is empty, there is nothing to link to.
     """
     if len(links) != len(bitext):
-        raise DataError(f"links of {len(links)} segments, but the bitext has {len(bitext)}")
+        raise DataError(f"links for {len(links)} segments, but the bitext has {len(bitext)}")
     empty = np.empty(0, np.int32)
-    # A token takes some 32 times the memory of a cell.
+    # A token takes about 32 times the memory of a cell.
     parts = [_cover(links, bitext, first, last) for first, last in blocks(32 * bitext.target_offsets)]
     source, target, counts = (np.concatenate(column) for column in zip((empty, empty, empty), *parts, strict=True))
     return Links(source, target, offsets_of(counts))
@@ -40,7 +39,7 @@ def cover(links: Links, bitext: Bitext) -> Links:
 def _cover(links: Links, bitext: Bitext, first: int, last: int) -> tuple[Int32, Int32, Int64]:
     """Cover segments first..last: sources, targets, and the number of links of each segment.
 
-    Here tokens, and the links of each, are counted from the first segment's.
+    Tokens and their links are numbered from the first of these segments.
     """
     offsets = bitext.target_offsets[first : last + 1] - bitext.target_offsets[first]
     segment = np.repeat(np.arange(last - first), np.diff(offsets))
@@ -58,7 +57,7 @@ def _cover(links: Links, bitext: Bitext, first: int, last: int) -> tuple[Int32, 
     model = np.where(has_left & (~has_right | (here - left <= right - here)), left, right)
     model[alone] = 0
 
-    # The source position of n that is nearest to j of m on the diagonal, both from 1, the lower of two.
+    # The source position of n nearest to j of m on the diagonal, both from 1; the lower one on ties.
     n, m = np.diff(bitext.source_offsets[first : last + 1])[segment], end - begin
     diagonal = np.maximum(-((m - 2 * (here - begin + 1) * n) // (2 * m)), 1) - 1
     copies = np.where(alone, n > 0, counts[model])

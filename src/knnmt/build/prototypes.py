@@ -1,4 +1,4 @@
-"""What the system `proto` is served from: entries of one source type and one target token, gathered by their keys."""
+"""Stage `prototypes`: entries of one source type and one target token, gathered by their keys, for `proto`."""
 
 from typing import Any
 
@@ -6,68 +6,58 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knnmt import host
-from knnmt.build import kmeans
-from knnmt.build.stages import Job
+from knnmt.build import kmeans, pq
+from knnmt.build.context import Context
 from knnmt.csr import Int64, blocks, offsets_of
-from knnmt.search import pq
-from knnmt.store import arrays
 
 MEMBERS_SHOWN = 3  # of a prototype, as evidence
 
 
-def make_prototypes(job: Job) -> None:
+def make_prototypes(context: Context) -> None:
     """Write the prototypes, each with the means of both sides; lessons, which are searched exactly, are in none."""
-    settings, unit = job.settings, job.settings.metric == "cosine"
-    type_offsets = arrays.read(job.part / "type_offsets.npy")
-    target_ids = np.asarray(arrays.read(job.part / "target_ids.npy"))
-    keys = {side: arrays.read(job.part / f"{side}_keys.npy") for side in ("target", "source")}
-    entries, rows, groups = _distinct_links(job, type_offsets, target_ids)
-    advance = job.watch("prototypes", len(entries))
+    settings, type_offsets = context.settings, context["type_offsets"]
+    target_ids = np.asarray(context["target_ids"])
+    keys = {side: context[f"{side}_keys"] for side in ("target", "source")}
+    entries, rows, groups = _distinct_links(context, type_offsets, target_ids)
+    advance = context.watch("prototypes", len(entries))
     made = kmeans.cluster(
         keys["target"], groups, settings.prototype_size, order=entries.astype(np.int64),
-        seed=settings.seed, memory=settings.memory, workers=job.workers, progress=advance,
+        seed=settings.seed, memory=settings.memory, workers=context.workers, progress=advance,
     )  # fmt: skip
     starts, members = made.starts, made.order
     rows = _follow(rows, groups, members)
-    means = {
-        side: arrays.create(job.scratch / f"proto_{side}.npy", "float16", (starts.size - 1, keys[side].shape[1]))
-        for side in keys
-    }
+    means = {side: context.create(f"proto_{side}_means", "float16", (starts.size - 1, context.width)) for side in keys}
     ranking = kmeans.rank(
-        keys["target"], target_ids, starts, np.arange(members.size + 1), members, MEMBERS_SHOWN, unit, job.workers,
-        means["target"],
+        keys["target"], target_ids, starts, np.arange(members.size + 1), members, MEMBERS_SHOWN, context.unit,
+        context.workers, means["target"],
     )  # fmt: skip
-    kmeans.centroids(keys["source"], rows, starts, unit, job.workers, means["source"])
+    kmeans.centroids(keys["source"], rows, starts, context.unit, context.workers, means["source"])
     kinds = np.searchsorted(type_offsets, rows[starts[:-1]], side="right") - 1
     shown = np.minimum(ranking.offsets[:-1, None] + np.arange(MEMBERS_SHOWN), ranking.offsets[1:, None] - 1)
-    for name, values in {
-        "proto_offsets": offsets_of(np.bincount(kinds, minlength=type_offsets.size - 1)),
-        "proto_tokens": target_ids[members[starts[:-1]]],
-        "proto_counts": np.diff(starts).astype(np.int32),
-        "proto_entries": ranking.entries[shown],
-        "proto_members": members.astype(np.int32),
-    }.items():
-        arrays.write(job.part / f"{name}.npy", values)
+    context.write(
+        proto_offsets=offsets_of(np.bincount(kinds, minlength=type_offsets.size - 1)),
+        proto_tokens=target_ids[members[starts[:-1]]],
+        proto_counts=np.diff(starts).astype(np.int32),
+        proto_entries=ranking.entries[shown],
+        proto_members=members.astype(np.int32),
+    )
     for side, states in means.items():
-        whole = arrays.create(job.part / f"proto_{side}.npy", "int8", states.shape)
-        norms, steps = pq.in_bytes(states, whole)
-        arrays.write(job.part / f"proto_{side}_norms.npy", norms)
-        arrays.write(job.part / f"proto_{side}_steps.npy", steps)
-        host.discard(job.scratch / f"proto_{side}.npy")
+        norms, steps = pq.in_bytes(states, context.create(f"proto_{side}", "int8", states.shape))
+        context.write(**{f"proto_{side}_norms": norms, f"proto_{side}_steps": steps})
+        host.discard(context.path(f"proto_{side}_means"))
 
 
 def _distinct_links(
-    job: Job, type_offsets: Int64, target_ids: NDArray[np.int32]
+    context: Context, type_offsets: Int64, target_ids: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], Int64, Int64]:
     """Entries and source rows of all links, and where each group of one type and one target token begins.
 
     Sorted by type, target token and entry; an entry counts once in a type, with the first row that links to it.
     Links of lessons are left out, unless there are no others: arrays without rows would serve nobody.
     """
-    link_offsets, link_entries = (arrays.read(job.part / f"link_{name}.npy") for name in ("offsets", "entries"))
-    offsets = arrays.read(job.part / "target_offsets.npy")
+    link_offsets, link_entries, offsets = (context[name] for name in ("link_offsets", "link_entries", "target_offsets"))
     taught = np.zeros(target_ids.size, np.bool_)
-    for number in job.lessons:
+    for number in context.lessons:
         taught[offsets[number] : offsets[number + 1]] = True
     if taught[link_entries].all():
         taught[:] = False

@@ -30,7 +30,10 @@ class BuildSettings(Settings):
     )
     align: AlignSettings = AlignSettings()
     batch_tokens: int | None = Field(
-        default=None, ge=64, description="tokens that the model sees at once; default: by the device"
+        default=None, ge=64, description="tokens of one batch of the model; default: by the device"
+    )
+    part_tokens: int = Field(
+        default=1 << 23, ge=1, description="target tokens of a part, at most; a larger corpus is cut into several"
     )
     memory: int = Field(default=1 << 29, ge=1 << 24, description="bytes of states that clustering holds at once")
     seed: int = 1

@@ -1,21 +1,25 @@
-"""What the system `similar` is served from: narrow keys in bytes, and the words of the segments, weighted.
+"""Stage `similar`: narrow keys in bytes, and the words of the segments, weighted.
 
 Keys of both sides are projected to their principal components, so that little is lost of the distances between them,
 and kept in bytes. What the projection takes from a typical distance it gives back by a factor, so that distances, and
 with them temperatures, mean what they mean between whole keys. Segments are compared as a search engine does (BM25,
 Robertson et al. 1994), over the ids of the source tokens that have links: each keeps its share in the score.
+
+The parts of a store share the projections, which are found from the first, and weigh types by the whole store: their
+distances and scores can be compared.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from knnmt.build.stages import Job
+from knnmt.build.context import Context
 from knnmt.csr import Int64, blocks, offsets_of
 from knnmt.errors import UsageError
-from knnmt.store import arrays
+from knnmt.store import schema
 
 Float32 = NDArray[np.float32]
 
@@ -26,40 +30,68 @@ K1, B = 1.2, 0.75  # of BM25: how soon more of the same word says no more, and h
 SHARE = 512  # of a point of BM25: shares are whole numbers, whose sum is the same in any order
 STEP = 8  # numbers that the width of a target key is a multiple of
 LEAST, MOST = 32, 128  # numbers of a target key, where no budget is given
+LARGEST = 127  # of a byte; the numbers of later parts may lie outside the range of the first
+# what `similar` opens besides keys: its size decides how much room is left for these
+OPENED = (
+    "target_ids", "target_offsets", "type_offsets", "link_offsets", "link_entries",
+    "token_segments", "token_shares", "segment_starts", "segment_tokens",
+)  # fmt: skip
 
 
-def make_similar(job: Job) -> None:
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """From a state to few whole numbers: rint(state @ matrix - middle). matrix: (d, p); middle: (p,); step: (1,)."""
+
+    matrix: Float32
+    middle: Float32
+    step: Float32
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """Of all parts: segments and tokens, and the number of segments that each source type is in: (V,) int64."""
+
+    segments: int
+    tokens: int
+    spread: Int64
+
+
+def make_similar(context: Context) -> None:
     """Write the arrays of the system: narrow keys of both sides, and segments by their tokens."""
-    keys = {side: arrays.read(job.part / f"{side}_keys.npy") for side in ("source", "target")}
-    advance = job.watch("similar", 2 * sum(map(len, keys.values())))
-    made = _segments(job)
-    for name, values in made.items():
-        arrays.write(job.part / f"{name}.npy", values)
-    width = keys["target"].shape[1]
-    sizes = {"source": min(width, max(16, min(64, width // 8)))}
-    sizes["target"] = _target_size(job, len(keys["target"]), width, made, len(keys["source"]) * sizes["source"])
-    for side, states in keys.items():
-        matrix = principal(states, sizes[side], job.settings.seed)
-        low, high = (edge(np.array(list(_projected(states, matrix, edge))), axis=0) for edge in (np.min, np.max))
-        advance(len(states))
-        # one step for all numbers: those that vary little are small, and need few
-        step = max(float((high - low).max()) / 254, 1e-12)
-        middle = (low + high) / 2 / step
-        whole = arrays.create(job.part / f"small_{side}.npy", "int8", (len(states), sizes[side]))
+    sides = ("source", "target")
+    advance = context.watch("similar", sum(len(context[f"{side}_keys"]) for side in sides))
+    context.write(**_segments(context))
+    for side in sides:
+        states = context[f"{side}_keys"]
+        if context.first:
+            found = _find(states, _width(context, side), context.settings.seed)
+            made = {"projection": found.matrix, "middle": found.middle, "step": found.step}
+            context.share(**{f"small_{side}_{name}": values for name, values in made.items()})
+        names = [f"small_{side}_{name}" for name in ("projection", "middle", "step")]
+        shared = Projection(*(np.asarray(context.common(name)) for name in names))
+        context.write(**dict(zip(names, (shared.matrix, shared.middle, shared.step), strict=True)))
+        whole = context.create(f"small_{side}", "int8", (len(states), len(shared.middle)))
         at = 0
-        for some in _projected(states, matrix / np.float32(step)):
-            whole[at : at + len(some)] = np.rint(some - middle)
+        for some in _projected(states, shared.matrix):
+            whole[at : at + len(some)] = np.rint(some - shared.middle).clip(-LARGEST, LARGEST)
             at += len(some)
             advance(len(some))
-        for name, values in {"projection": matrix / step, "middle": middle, "step": np.array([step])}.items():
-            arrays.write(job.part / f"small_{side}_{name}.npy", values.astype(np.float32))
+
+
+def _find(states: NDArray[Any], size: int, seed: int) -> Projection:
+    """The projection of states (N, d) to their principal components, in steps such that all fit into bytes."""
+    matrix = principal(states, size, seed)
+    low, high = (edge(np.array(list(_projected(states, matrix, edge))), axis=0) for edge in (np.min, np.max))
+    # one step for all numbers: those that vary little are small, and need few
+    step = np.float32(max(float((high - low).max()) / 254, 1e-12))
+    return Projection(matrix / step, (low + high) / 2 / step, np.array([step]))
 
 
 def _projected(states: NDArray[Any], matrix: Float32, of: Callable[..., Float32] | None = None) -> Iterator[Float32]:
     """Blocks of states (N, d), projected; `of` each block, taken over its rows."""
     for start in range(0, len(states), ROWS):
         rows = states[start : start + ROWS]
-        # a matrix product may round otherwise at another size: all have the same, the last one is filled up
+        # a matrix product may round otherwise at another size: all have the same, the last one is padded
         filled = np.zeros((ROWS, states.shape[1]), np.float32)
         filled[: len(rows)] = rows
         block: Float32 = (filled @ matrix)[: len(rows)]
@@ -91,49 +123,74 @@ def principal(states: NDArray[Any], size: int, seed: int = 0) -> Float32:
     return matrix
 
 
-def _segments(job: Job) -> dict[str, NDArray[Any]]:
+def _segments(context: Context) -> dict[str, NDArray[Any]]:
     """The segment of each stored token and its share in that segment's score; and the tokens of each segment."""
-    read = {
-        name: arrays.read(job.part / f"{name}.npy")
-        for name in ("type_offsets", "link_offsets", "link_entries", "target_offsets")
-    }
-    first = read["link_entries"][read["link_offsets"][:-1]]
-    segments = np.searchsorted(read["target_offsets"], first, side="right") - 1
-    count = read["target_offsets"].size - 1
+    type_offsets, offsets = context["type_offsets"], context["target_offsets"]
+    segments = segments_of_tokens(context["link_offsets"], context["link_entries"], offsets)
+    total, _, tokens, _ = context.common("totals").tolist()
+    statistics = Statistics(total, tokens, context.common("type_segments"))
+    count = offsets.size - 1
     return {
         "token_segments": segments.astype(np.int32),
-        "token_shares": shares(read["type_offsets"], segments, count),
+        "token_shares": shares(type_offsets, segments, count, statistics),
         "segment_starts": offsets_of(np.bincount(segments, minlength=count)),
         "segment_tokens": np.argsort(segments, kind="stable").astype(np.int32),
+        "type_segments": spread(type_offsets, segments, count).astype(np.int32),
     }
 
 
-def shares(type_offsets: Int64, segments: Int64, count: int) -> NDArray[np.int16]:
+def segments_of_tokens(link_offsets: Int64, link_entries: NDArray[np.int32], target_offsets: Int64) -> Int64:
+    """The segment of each stored token: that of the first entry it links to. (tokens,)."""
+    return np.searchsorted(target_offsets, link_entries[link_offsets[:-1]], side="right") - 1
+
+
+def spread(type_offsets: Int64, segments: Int64, count: int) -> Int64:
+    """In how many of `count` segments each type is: (V,). segments: (tokens,), of each token, by type."""
+    found = np.zeros(type_offsets.size - 1, np.int64)
+    for begin, end in blocks(32 * type_offsets):
+        pairs, _, _ = _pairs(type_offsets, segments, count, begin, end)
+        found[begin:end] = np.bincount(pairs // count - begin, minlength=end - begin)
+    return found
+
+
+def shares(type_offsets: Int64, segments: Int64, count: int, statistics: Statistics) -> NDArray[np.int16]:
     """What each token adds to the BM25 score of its segment, when a sentence has its type. (tokens,).
 
-    type_offsets: (V + 1,), where each type's tokens begin; segments: (tokens,), of each; count: of segments
+    type_offsets: (V + 1,), where each type's tokens begin; segments: (tokens,), of each; count: of the part's segments
     """
     lengths = np.bincount(segments, minlength=count)
-    brake = K1 * (1 - B + B * lengths / max(1.0, float(lengths.mean())))
+    brake = K1 * (1 - B + B * lengths / max(1.0, statistics.tokens / statistics.segments))
+    rarity = np.log1p((statistics.segments - statistics.spread + 0.5) / (statistics.spread + 0.5))
     found = np.empty(segments.size, np.int16)
     for begin, end in blocks(32 * type_offsets):
         here = slice(int(type_offsets[begin]), int(type_offsets[end]))
-        some = segments[here]
-        types = np.repeat(np.arange(begin, end), np.diff(type_offsets[begin : end + 1]))
-        pairs, place, often = np.unique(types * count + some, return_inverse=True, return_counts=True)
-        spread = np.bincount(pairs // count - begin, minlength=end - begin)  # segments that a type is in
-        rarity = np.log1p((count - spread + 0.5) / (spread + 0.5))
-        score = rarity[types - begin] * (K1 + 1) / (often[place] + brake[some])
+        pairs, place, often = _pairs(type_offsets, segments, count, begin, end)
+        score = rarity[pairs[place] // count] * (K1 + 1) / (often[place] + brake[segments[here]])
         found[here] = np.rint(SHARE * score)
     return found
 
 
-def _target_size(job: Job, entries: int, width: int, made: dict[str, NDArray[Any]], source: int) -> int:
-    """The numbers of a target key: what a budget leaves for it, or without one a quarter of whole 16-bit keys."""
-    others = ("target_ids", "target_offsets", "type_offsets", "link_offsets", "link_entries")
-    rest = source + sum(array.nbytes for array in made.values())
-    rest += sum(arrays.read(job.part / f"{name}.npy").nbytes for name in others)
-    if (budget := job.settings.budget) is None:
+def _pairs(type_offsets: Int64, segments: Int64, count: int, begin: int, end: int) -> tuple[Int64, Int64, Int64]:
+    """The distinct pairs of type and segment, type * count + segment, of some types' tokens; and as `np.unique` gives
+    them, the pair of each token, and how many tokens a pair has."""
+    some = segments[int(type_offsets[begin]) : int(type_offsets[end])]
+    types = np.repeat(np.arange(begin, end), np.diff(type_offsets[begin : end + 1]))
+    return np.unique(types * count + some, return_inverse=True, return_counts=True)
+
+
+def _width(context: Context, side: str) -> int:
+    """The numbers of a key: on the source side an eighth; on the target side what a budget leaves, or without one a
+    quarter of 16-bit keys of the target side, less what else the system opens."""
+    width = context.width
+    of_source = min(width, max(16, min(64, width // 8)))
+    if side == "source":
+        return of_source
+    segments, entries, tokens, links = context.common("totals").tolist()
+    sizes = {"segments": segments, "entries": entries, "tokens": tokens, "links": links}
+    sizes["source_vocabulary"] = context.vocabulary
+    rest = of_source * tokens + sum(_bytes(name, sizes) for name in OPENED)
+    rest += (entries - 1) // context.settings.part_tokens * _bytes("type_offsets", sizes)  # each further part has them
+    if (budget := context.settings.budget) is None:
         fitting = (width * entries // 2 - rest) // entries
         return min(width, max(LEAST, min(MOST, fitting - fitting % STEP)))
     fitting = (budget - rest - 4 * width * (MOST + 64)) // entries  # a projection takes some room too
@@ -141,3 +198,9 @@ def _target_size(job: Job, entries: int, width: int, made: dict[str, NDArray[Any
         least = rest + 4 * width * (MOST + 64) + min(STEP, width) * entries
         raise UsageError(f"a budget of {budget:,} bytes is too small for this text: give at least {least:,}")
     return int(min(width, MOST, max(STEP, fitting - fitting % STEP)))
+
+
+def _bytes(name: str, sizes: dict[str, int]) -> int:
+    """The bytes of an array in a part of these sizes."""
+    array = schema.ARRAYS[name]
+    return int(np.prod(schema.shape_of(array, sizes))) * np.dtype(array.dtype).itemsize

@@ -11,13 +11,13 @@ from typing import TypeVar
 
 import torch
 
-Job = TypeVar("Job")
+Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
 @contextmanager
 def lone_threads(count: int) -> Iterator[ThreadPoolExecutor]:
-    """A pool of threads with one torch thread each; what waits in it when an error comes is not begun."""
+    """A pool of threads with one torch thread each; after an error, pending tasks are cancelled."""
     threads = torch.get_num_threads()
     pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
     try:
@@ -28,19 +28,19 @@ def lone_threads(count: int) -> Iterator[ThreadPoolExecutor]:
 
 
 def parallel(
-    work: Callable[[Job], Result], jobs: Iterable[tuple[Job, int]], workers: int, memory: int = 0
-) -> Iterator[tuple[Job, Result]]:
-    """Do jobs, as many at a time as their bytes fit in memory; yield each with its result as they end."""
-    running: dict[Future[Result], tuple[Job, int]] = {}
+    work: Callable[[Task], Result], tasks: Iterable[tuple[Task, int]], workers: int, memory: int = 0
+) -> Iterator[tuple[Task, Result]]:
+    """Run tasks, as many at a time as their bytes fit in memory; yield each with its result as it completes."""
+    running: dict[Future[Result], tuple[Task, int]] = {}
 
-    def ended() -> Iterator[tuple[Job, Result]]:
+    def ended() -> Iterator[tuple[Task, Result]]:
         for future in wait(running, return_when=FIRST_COMPLETED).done:
             yield running.pop(future)[0], future.result()
 
     with lone_threads(workers) as pool:
-        for job, cost in jobs:
+        for task, cost in tasks:
             while running and (len(running) > 2 * workers or cost + sum(c for _, c in running.values()) > memory):
                 yield from ended()
-            running[pool.submit(work, job)] = job, cost
+            running[pool.submit(work, task)] = task, cost
         while running:
             yield from ended()

@@ -1,6 +1,6 @@
 """The command line: each command is a few lines that call the library, which is imported only then.
 
-Exit codes: 0 fine, 1 failed, 2 wrong use; 130 after Ctrl-C.
+Exit codes: 0 success, 1 failure, 2 wrong usage; 130 after Ctrl-C.
 """
 
 # the commands register themselves

@@ -2,22 +2,19 @@
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from knnmt import terminal
-from knnmt.errors import KnnmtError, SettingsError, UsageError
+from knnmt.cli.options import checked
+from knnmt.errors import KnnmtError
 
 if TYPE_CHECKING:
     from knnmt.model.checkpoint import Model
     from knnmt.retrieval.tuned import Tuned
-
-Settings = TypeVar("Settings")
-
 
 ORDER = (
     "demo", "build", "translate", "explain", "serve", "add", "remove", "compact", "export",
@@ -26,10 +23,10 @@ ORDER = (
 
 
 class Commands(TyperGroup):
-    """The commands; what goes wrong in one for a known reason is one line on standard error."""
+    """The commands; an error with a known cause is one line on standard error."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The names of the commands, as one comes to need them."""
+        """The names of the commands, in the order in which users need them."""
         return sorted(super().list_commands(ctx), key=lambda name: (*ORDER, name).index(name))
 
     def invoke(self, ctx: Any) -> Any:
@@ -40,7 +37,7 @@ class Commands(TyperGroup):
             fail(str(error), error.exit_code)
         except KeyboardInterrupt:
             fail("interrupted", 130)
-        except BrokenPipeError:  # whoever read our output has gone, as `head` does
+        except BrokenPipeError:  # the reader of our output is gone, as with `head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the last flush must not fail again
             raise SystemExit(141) from None
         except OSError as error:
@@ -51,7 +48,7 @@ app = typer.Typer(
     name="knnmt",
     cls=Commands,
     help="Machine translation that adapts to your own translations at once, without training.",
-    epilog="Exit codes: 0 fine, 1 failed, 2 wrong use.",
+    epilog="Exit codes: 0 success, 1 failure, 2 wrong usage.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -60,33 +57,33 @@ app = typer.Typer(
 
 ModelOption = Annotated[
     str,
-    typer.Option(
-        "--model", "-m", help="mini-de-en (embedded), a model's folder, or a hub id such as Helsinki-NLP/opus-mt-de-en."
-    ),
+    typer.Option("--model", "-m", help="Embedded model, model folder, or hub id such as Helsinki-NLP/opus-mt-de-en."),
 ]
-LangsOption = Annotated[str | None, typer.Option("--langs", "-l", help="Source and target language, such as de-en.")]
-PairOption = Annotated[str, typer.Option("--langs", "-l", help="Source and target language, such as de-en.")]
+LangsOption = Annotated[str | None, typer.Option("--langs", "-l", help="Languages, such as de-en.")]
+PairOption = Annotated[str, typer.Option("--langs", "-l", help="Languages, such as de-en.")]
 CorpusArgument = Annotated[
     list[Path],
-    typer.Argument(help="TMX, PO, MO, TSV or JSONL files, or plain pairs (X.de X.en, or X.de alone), also .gz."),
+    typer.Argument(help="TMX, PO, MO, TSV, JSONL or plain text (X.de and X.en), also .gz."),
 ]
-StoreOption = Annotated[Path | None, typer.Option("--store", "-s", help="A store that `knnmt build` made.")]
-StoreNeeded = Annotated[Path, typer.Option("--store", "-s", help="A store that `knnmt build` made.")]
+StoreArgument = Annotated[Path, typer.Argument(help="Folder of the store.")]
+StoreOption = Annotated[Path | None, typer.Option("--store", "-s", help="Store to retrieve from.")]
+StoreNeeded = Annotated[Path, typer.Option("--store", "-s", help="Store to retrieve from.")]
 SystemOption = Annotated[
     str | None,
     typer.Option(
-        help="base, knn, similar, fast, fast-clustered, faster, faster-exact or proto; auto: the best of the store. "
+        help="base, knn, similar, fast, fast-clustered, faster, faster-exact, proto; auto: the store's best. "
         "[default: auto]"
     ),
 ]
-SettingsOption = Annotated[Path | None, typer.Option("--settings", help="Settings that `knnmt tune` wrote.")]
-IndexOption = Annotated[bool | None, typer.Option("--index", help="Search by the store's FAISS index (knn).")]
+SettingsOption = Annotated[Path | None, typer.Option("--settings", help="Settings file from `knnmt tune`.")]
+IndexOption = Annotated[bool | None, typer.Option("--index", help="Search the store's FAISS index (knn).")]
 NprobeOption = Annotated[
-    int | None, typer.Option(help="Lists searched where not all are: FAISS index, large types. [default: 32]")
+    int | None, typer.Option(help="Lists searched, of a FAISS index or large types. [default: 32]")
 ]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-DtypeOption = Annotated[str, typer.Option(help="auto, float32, float16 or bfloat16.")]
+DeviceOption = Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:N.")]
+DtypeOption = Annotated[str, typer.Option(help="Precision: auto, float32, float16 or bfloat16.")]
 ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads. [default: all cores]")]
+WorkersOption = Annotated[int | None, typer.Option(min=1, help="Worker threads. [default: all cores]")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
@@ -100,26 +97,16 @@ def show_version(asked: bool) -> None:
 
 
 @app.callback()
-def options(
+def before(
     version: Annotated[
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """What stands before a command."""
-
-
-def checked(settings: Callable[..., Settings], **given: Any) -> Settings:
-    """Settings of a command from its options; what they refuse is told by the option's name."""
-    try:
-        return settings(**given)
-    except SettingsError as error:
-        name = error.field.partition(".")[0].replace("_", "-")
-        option = f"{'-' if len(name) == 1 else '--'}{name} " if name else ""
-        raise UsageError(option + error.reason) from error
+    """Options before the command."""
 
 
 def retrieval_settings(path: Path | None, **given: Any) -> "Tuned | None":
-    """The settings of a file, or the defaults, with what was given on the command line; None where nothing was."""
+    """A settings file, or the defaults, overridden by the command line; None if neither was given."""
     from knnmt.retrieval.tuned import Tuned
     from knnmt.systems.settings import RetrievalSettings
 
@@ -134,7 +121,7 @@ def retrieval_settings(path: Path | None, **given: Any) -> "Tuned | None":
 
 
 def load_model(name: str, langs: str | None, device: str, dtype: str, threads: int | None) -> "Model":
-    """The model that a command names."""
+    """Load the model that a command names."""
     import torch
 
     from knnmt.model.checkpoint import load

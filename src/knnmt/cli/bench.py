@@ -21,9 +21,9 @@ from knnmt.cli.app import (
     StoreOption,
     ThreadsOption,
     app,
-    checked,
     load_model,
 )
+from knnmt.cli.options import checked
 from knnmt.errors import UsageError
 
 if TYPE_CHECKING:

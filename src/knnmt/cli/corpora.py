@@ -11,9 +11,11 @@ import typer
 
 from knnmt import terminal
 from knnmt.cli.app import CorpusArgument, JsonOption, ModelOption, PairOption, app, load_model
+from knnmt.cli.options import Command, Fields, options
 from knnmt.errors import UsageError
 
 if TYPE_CHECKING:
+    from knnmt.align import AlignSettings
     from knnmt.corpus import Segment
 
 
@@ -21,13 +23,11 @@ if TYPE_CHECKING:
 def stats(
     corpus: CorpusArgument,
     langs: PairOption,
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", help="Count this model's tokens instead of words.")
-    ] = None,
-    clean: Annotated[bool, typer.Option(help="Drop what is no good translation pair, and say how much.")] = False,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="Count this model's tokens, not words.")] = None,
+    clean: Annotated[bool, typer.Option(help="Drop bad translation pairs, and count them.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Describe a parallel corpus. Pairs, source lengths, tokens, types and their frequencies."""
+    """Describe a parallel corpus. Segments, source lengths, tokens, types and their frequencies."""
     from knnmt import corpus as corpora
 
     languages = corpora.Languages.parse(langs)
@@ -60,25 +60,25 @@ def stats(
         typer.echo(str(report))
 
 
-@app.command()
+@app.command(cls=Command)
+@options(settings=Fields("align.fastalign:AlignSettings", "cover"))
 def align(
+    *,
     corpus: CorpusArgument,
     langs: PairOption,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write links, «i-j …», one line a segment.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Output file, Pharaoh format, one line a segment.")],
     model: ModelOption = "mini-de-en",
-    cover: Annotated[bool, typer.Option(help="Link every target token, unaligned ones like their neighbours.")] = True,
-    load: Annotated[
-        Path | None, typer.Option(help="Align with parameters that were saved, instead of training.")
-    ] = None,
-    save: Annotated[Path | None, typer.Option(help="Save the parameters, to align more text with them later.")] = None,
+    settings: "AlignSettings",
+    load: Annotated[Path | None, typer.Option(help="Use saved parameters instead of training.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Save the trained parameters.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Align the tokens of a parallel corpus. By the FastAlign model, in the pieces of a model's tokenizer."""
+    """Align the tokens of a parallel corpus. The FastAlign model, on the pieces of a model's tokenizer."""
     from knnmt import align as aligning
     from knnmt import corpus as corpora
 
     if load is not None and save is not None:
-        raise UsageError("--load uses saved parameters and --save writes new ones: give one of them")
+        raise UsageError("--load and --save exclude each other: --save writes what training found")
     if save is not None and not save.parent.is_dir():
         raise UsageError(f"cannot write {save}: no folder {save.parent}")
     aligner = aligning.Aligner.load(load) if load is not None else None
@@ -86,10 +86,10 @@ def align(
     with terminal.writing(output, *corpus) as out:
         bitext = aligning.Bitext.from_pairs(_ids(terminal.watched(segments, "reading"), model, langs))
         if not len(bitext):
-            raise UsageError("there is nothing to align: the corpus has no segments")
-        aligner = aligner or aligning.train(bitext)
+            raise UsageError("nothing to align: the corpus has no segments")
+        aligner = aligner or aligning.train(bitext, settings)
         links = aligning.symmetrise(bitext, *aligner.best(bitext))
-        out.writelines(aligning.pharaoh_lines(aligning.cover(links, bitext) if cover else links))
+        out.writelines(aligning.pharaoh_lines(aligning.cover(links, bitext) if settings.cover else links))
     if save is not None:
         aligner.save(save)
     tokens, linked = int(bitext.target_offsets[-1]), links.linked

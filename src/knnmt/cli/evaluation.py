@@ -20,10 +20,10 @@ from knnmt.cli.app import (
     StoreNeeded,
     ThreadsOption,
     app,
-    checked,
     load_model,
     retrieval_settings,
 )
+from knnmt.cli.options import checked
 from knnmt.errors import UsageError
 
 if TYPE_CHECKING:

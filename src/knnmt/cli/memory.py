@@ -9,32 +9,36 @@ from typing import Annotated, Literal
 import typer
 
 from knnmt import terminal
-from knnmt.cli.app import DeviceOption, DtypeOption, JsonOption, ModelOption, app, load_model
+from knnmt.cli.app import (
+    DeviceOption,
+    DtypeOption,
+    JsonOption,
+    ModelOption,
+    StoreArgument,
+    WorkersOption,
+    app,
+    load_model,
+)
 from knnmt.errors import UsageError, writing_to
 
-StoreArgument = Annotated[Path, typer.Argument(help="The store's folder.")]
 TOGETHER = 64  # segments that are learnt, and on disk, at a time
 
 
 @app.command()
 def add(
     store: StoreArgument,
-    corpus: Annotated[
-        list[Path] | None, typer.Argument(help="Files of segments, as for `knnmt build`; or --source and --target.")
-    ] = None,
-    source: Annotated[str | None, typer.Option(help="The source text of one segment.")] = None,
-    target: Annotated[str | None, typer.Option(help="Its translation.")] = None,
-    name: Annotated[
-        str | None, typer.Option("--id", help="Its id: takes the place of a segment with the same.")
-    ] = None,
+    corpus: Annotated[list[Path] | None, typer.Argument(help="Files of segments, as for `knnmt build`.")] = None,
+    source: Annotated[str | None, typer.Option(help="Source text of a single segment.")] = None,
+    target: Annotated[str | None, typer.Option(help="Translation of --source.")] = None,
+    name: Annotated[str | None, typer.Option("--id", help="Id of the segment; replaces one with this id.")] = None,
     model: ModelOption = "mini-de-en",
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    """Teach a store segments. The next translation knows them.
+    """Teach a store segments. The next translation uses them.
 
-    A segment with an id takes the place of the one with that id; one without, of what was taught for the same source.
+    A segment replaces the one with the same id, or if it has no id, what was taught for the same source.
     """
     from knnmt.corpus import Languages, Segment, read_all
     from knnmt.datastore import Datastore
@@ -57,11 +61,11 @@ def add(
             added = opened.add([Segment(source, target, id=name)], loaded)
     else:
         given = iter(terminal.watched(read_all(corpus or [], languages, bad=bad), "learning"))
-        with writing_to(store, "the segments before that are learnt"):
+        with writing_to(store, "the segments before it are stored"):
             while some := list(itertools.islice(given, TOGETHER)):
                 added += opened.add(some, loaded, bad=bad)
         if not added.ids:
-            raise DataError(f"there was nothing to learn; {faults[0] if faults else 'the files have no segments'}")
+            raise DataError(f"nothing to learn: {faults[0] if faults else 'the files have no segments'}")
     if as_json:
         typer.echo(json.dumps({**asdict(added), "faults": faults, "segments": len(opened)}, ensure_ascii=False))
         return
@@ -69,31 +73,29 @@ def add(
         typer.echo(f"left out: {fault}", err=True)
     if len(faults) > 10:
         typer.echo(f"left out: {len(faults) - 10:,} more", err=True)
-    done = [f"learnt {terminal.counted(added.new, 'segment')}" if added.new or not added.replaced else ""]
+    done = [f"added {terminal.counted(added.new, 'segment')}" if added.new or not added.replaced else ""]
     done += [f"replaced {added.replaced:,}" if added.replaced else ""]
-    done += [
-        f"{added.unchanged:,} {'was' if added.unchanged == 1 else 'were'} there already" if added.unchanged else ""
-    ]
-    typer.echo(f"{store}: {', '.join(filter(None, done))}; it has {len(opened):,} now")
+    done += [f"{added.unchanged:,} already known" if added.unchanged else ""]
+    typer.echo(f"{store}: {', '.join(filter(None, done))}; {len(opened):,} in all")
 
 
 @app.command()
 def remove(
     store: StoreArgument,
-    ids: Annotated[list[str], typer.Argument(help="Ids of segments, as `knnmt export --format jsonl` shows them.")],
+    ids: Annotated[list[str], typer.Argument(help="Segment ids, as in `knnmt export --format jsonl`.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Remove segments from a store. The next translation knows nothing of them; `compact` erases their text."""
+    """Remove segments from a store. The next translation ignores them; `compact` erases their text."""
     from knnmt.datastore import Datastore
 
     opened = Datastore.open(store)
     removed = opened.remove(ids)
     if missing := [name for name in ids if name not in removed]:
-        typer.echo(f"not there: {', '.join(missing)}", err=True)
+        typer.echo(f"not found: {', '.join(missing)}", err=True)
     if as_json:
         typer.echo(json.dumps({"removed": removed, "missing": missing, "segments": len(opened)}, ensure_ascii=False))
     else:
-        typer.echo(f"{store}: removed {len(removed):,} segments, and has {len(opened):,} now")
+        typer.echo(f"{store}: removed {terminal.counted(len(removed), 'segment')}; {len(opened):,} left")
     if missing and not removed:
         raise typer.Exit(1)
 
@@ -102,31 +104,29 @@ def remove(
 def compact(
     store: StoreArgument,
     model: ModelOption = "mini-de-en",
-    workers: Annotated[int | None, typer.Option(min=1, help="Threads. [default: all cores]")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Merge all parts into one.")] = False,
+    workers: WorkersOption = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    """Fold what was taught into a store's arrays and erase what was removed. Others may use the store meanwhile."""
-    from knnmt.build.build import RESUME
+    """Seal taught segments into a part, and erase removed ones. The store can be used meanwhile."""
     from knnmt.datastore import Datastore
-    from knnmt.store.manifest import work_folder
 
     opened = Datastore.open(store)
     loaded = load_model(model, opened.manifest.languages, device, dtype, None)
-    work = work_folder(store)
-    with terminal.stages() as progress, writing_to(work, RESUME):
-        report = opened.compact(loaded, workers=workers, progress=progress)
+    with terminal.stages() as progress:
+        report = opened.compact(loaded, full=full, workers=workers, progress=progress)
     if as_json:
         typer.echo(json.dumps(asdict(report), indent=2))
         return
-    spent = f"compacted in {sum(report.seconds.values()):.1f} s" if report.seconds else "there was nothing to do"
+    spent = f"compacted in {sum(report.seconds.values()):.1f} s" if report.seconds else "nothing to do"
     typer.echo(f"{store}: {len(opened):,} segments, {terminal.size(report.size)}; {spent}")
 
 
 @app.command()
 def repair(store: StoreArgument, as_json: JsonOption = False) -> None:
-    """Cut what is damaged out of a store's journal. Every sound record is kept, and what is cut is saved beside it."""
+    """Repair a store's corrupt journal. Intact records are kept; what is cut out is saved beside it."""
     from knnmt.datastore import Datastore
     from knnmt.store.records import texts_of
 
@@ -142,7 +142,7 @@ def repair(store: StoreArgument, as_json: JsonOption = False) -> None:
         return
     kept = terminal.counted(repaired.records, "record")
     if not repaired.cuts:
-        typer.echo(f"{store}: the journal is not damaged; it has {kept}")
+        typer.echo(f"{store}: the journal is intact; it has {kept}")
         return
     for cut, told in zip(repaired.cuts, lost, strict=True):
         typer.echo(f"{store}: cut {terminal.counted(cut.size, 'byte')} at byte {cut.start:,}")
@@ -154,17 +154,15 @@ def repair(store: StoreArgument, as_json: JsonOption = False) -> None:
 @app.command()
 def export(
     store: StoreArgument,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="A file. [default: standard output]")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Output file. [default: standard output]")] = None,
     kind: Annotated[
         Literal["tmx", "tsv", "jsonl"] | None,
-        typer.Option("--format", help="[default: by the file's name, else jsonl]"),
+        typer.Option("--format", help="Format. [default: by file name, else jsonl]"),
     ] = None,
-    taught: Annotated[
-        bool, typer.Option("--taught", help="Only what was taught, not what the store was built of.")
-    ] = False,
+    taught: Annotated[bool, typer.Option("--taught", help="Only segments taught since the build.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a store's segments as TMX, TSV or JSONL, without those that were removed."""
+    """Export a store's segments as TMX, TSV or JSONL. Removed segments are left out."""
     from knnmt.corpus import Languages
     from knnmt.corpus.writers import write
     from knnmt.datastore import Datastore
@@ -172,7 +170,7 @@ def export(
     opened = Datastore.open(store)
     named = out.suffix.removeprefix(".") if out is not None else ""
     if kind is None and named not in ("tmx", "tsv", "jsonl", ""):
-        raise UsageError(f"no format is called {named}: use --format tmx, tsv or jsonl")
+        raise UsageError(f"unknown format {named}: use --format tmx, tsv or jsonl")
     chosen: Literal["tmx", "tsv", "jsonl"] = kind or (named if named in ("tmx", "tsv", "jsonl") else "jsonl")  # type: ignore[assignment]
     segments = iter(reversed(opened.recent())) if taught else opened.segments()
     languages = Languages.parse(opened.manifest.languages)

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,20 +13,18 @@ from knnmt import terminal
 from knnmt.cli.app import (
     DeviceOption,
     DtypeOption,
-    IndexOption,
     JsonOption,
     LangsOption,
     ModelOption,
-    NprobeOption,
     SettingsOption,
     StoreNeeded,
     StoreOption,
     SystemOption,
     ThreadsOption,
     app,
-    checked,
     retrieval_settings,
 )
+from knnmt.cli.options import Command, Fields, options
 from knnmt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
 
     from knnmt.corpus.segment import Segment
     from knnmt.datastore import Datastore
+    from knnmt.decode.settings import TranslateSettings
     from knnmt.evidence import Neighbour, TokenEvidence
     from knnmt.retrieval.tuned import Tuned
     from knnmt.translate import Translator
@@ -41,80 +40,47 @@ if TYPE_CHECKING:
 NARROW = 45  # columns of a table of evidence, without its texts
 
 
-@app.command()
+@app.command(cls=Command)
+@options(
+    retrieval=Fields(
+        "systems.settings:RetrievalSettings",
+        "k", "c", "temperature", "weight", "adapt", "probe", "index", "nprobe", given_only=True,
+    ),
+    settings=Fields(
+        "decode.settings:TranslateSettings",
+        "exact", "beam", "n_best", "length_penalty", "max_length", "batch_size", "long",
+    ),
+)  # fmt: skip
 def translate(
-    input: Annotated[Path | None, typer.Argument(help="Text, one segment a line; standard input if left out.")] = None,
+    *,
+    input: Annotated[Path | None, typer.Argument(help="Text, one segment a line. [default: standard input]")] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where to write; standard output if left out.")
+        Path | None, typer.Option("--output", "-o", help="Output file. [default: standard output]")
     ] = None,
     model: ModelOption = "mini-de-en",
     langs: LangsOption = None,
     store: StoreOption = None,
     system: SystemOption = None,
     settings_file: SettingsOption = None,
-    k: Annotated[int | None, typer.Option("-k", help="Neighbours. [default: 16]")] = None,
-    c: Annotated[
-        int | None, typer.Option("-c", help="Tokens or prototypes that a source token sees. [default: by the system]")
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="Of the softmax over distances. [default: by the store]")
-    ] = None,
-    weight: Annotated[
-        float | None, typer.Option("--lambda", help="Share of what is retrieved, at most. [default: by the system]")
-    ] = None,
-    adapt: Annotated[
-        Literal["constant", "distance"] | None,
-        typer.Option(help="That share is constant, or falls with the distance. [default: distance]"),
-    ] = None,
-    probe: Annotated[int | None, typer.Option(help="Clusters that are ranked together (faster). [default: 1]")] = None,
-    index: IndexOption = None,
-    nprobe: NprobeOption = None,
+    retrieval: dict[str, Any],
     leave_out_own: Annotated[
-        bool, typer.Option("--leave-out-own", help="Do not use what the store has of these very lines: to measure.")
+        bool, typer.Option("--leave-out-own", help="Ignore what the store has of these lines, for evaluation.")
     ] = False,
-    exact: Annotated[bool, typer.Option(help="Take a line that the store has word for word from the store.")] = True,
-    beam: Annotated[int, typer.Option(help="Beams; 1 is greedy search.")] = 5,
-    n_best: Annotated[
-        int, typer.Option(help="Translations of each line, written as «line number ||| text ||| score».")
-    ] = 1,
-    length_penalty: Annotated[
-        float | None, typer.Option(help="Divide scores by length to this power. [default: the model's]")
-    ] = None,
-    max_length: Annotated[
-        int | None, typer.Option(help="Most tokens of a translation. [default: by the source's length]")
-    ] = None,
-    batch_size: Annotated[int, typer.Option(help="Lines translated together.")] = 32,
-    long: Annotated[
-        Literal["split", "refuse"], typer.Option(help="Cut lines that are too long for the model, or refuse them.")
-    ] = "split",
-    window: Annotated[int, typer.Option(min=1, help="Most lines read ahead; 1 answers each line at once.")] = 1024,
+    settings: "TranslateSettings",
+    window: Annotated[int, typer.Option(min=1, help="Maximum lines read ahead; 1 for interactive use.")] = 1024,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Translate text, one segment a line. Empty lines stay empty, and the order is kept."""
+    """Translate text, one segment a line. Empty lines stay; --n-best writes `line number ||| text ||| score`."""
     from knnmt.datastore import Datastore
-    from knnmt.translate import TranslateSettings
 
-    settings = checked(
-        TranslateSettings,
-        beam=beam,
-        n_best=n_best,
-        length_penalty=length_penalty,
-        max_length=max_length,
-        batch_size=batch_size,
-        long=long,
-        exact=exact,
-    )
     if leave_out_own and store is None:
-        raise UsageError("--leave-out-own is about a store: name one (--store)")
+        raise UsageError("--leave-out-own needs a store (--store)")
     with contextlib.ExitStack() as stack:
         source, out = stack.enter_context(terminal.reading(input)), stack.enter_context(terminal.writing(output, input))
-        chosen = retrieval_settings(
-            settings_file, k=k, c=c, temperature=temperature, adapt=adapt, probe=probe, index=index,
-            nprobe=nprobe, **{"lambda": weight},
-        )  # fmt: skip
+        chosen = retrieval_settings(settings_file, **retrieval)
         typing = input is None and source.isatty()
         total = terminal.count_lines(source)
         texts: Iterable[str] = terminal.lines_of(source, input)
@@ -131,36 +97,35 @@ def translate(
             if as_json:
                 shown = [{"text": t.text, "score": round(t.score, 5)} | _match(t.match) for t in ranked]
                 out.write(json.dumps({"line": number, "translations": shown}, ensure_ascii=False) + "\n")
-            elif n_best > 1:
+            elif settings.n_best > 1:
                 out.writelines(f"{number} ||| {t.text} ||| {t.score:.5f}\n" for t in ranked)
             else:
                 out.write(found.text + "\n")
             out.flush()
 
 
-@app.command()
+@app.command(cls=Command)
+@options(settings=Fields("decode.settings:TranslateSettings", "beam"))
 def explain(
-    text: Annotated[str, typer.Argument(help="A text to translate.")],
+    *,
+    text: Annotated[str, typer.Argument(help="Text to translate.")],
     store: StoreNeeded,
     model: ModelOption = "mini-de-en",
     langs: LangsOption = None,
     system: SystemOption = None,
     settings_file: SettingsOption = None,
-    neighbours: Annotated[int, typer.Option(min=0, max=8, help="Training segments shown for each token.")] = 2,
-    beam: Annotated[int, typer.Option(help="Beams; 1 is greedy search.")] = 5,
+    neighbours: Annotated[int, typer.Option(min=0, max=8, help="Training segments shown per token.")] = 2,
+    settings: "TranslateSettings",
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show why each word of a translation was chosen. What the model thought, what the store did, by which segments."""
-    from knnmt.translate import TranslateSettings
-
+    """Explain a translation token by token. The model's probability, the store's, and the segments behind it."""
     if system == "base":
-        raise UsageError("base MT uses no store, so there is nothing to explain: leave --system out, or name another")
-    settings = checked(TranslateSettings, beam=beam, evidence=True)
+        raise UsageError("base MT uses no store, so there is nothing to explain: name another --system, or none")
     translator = _translator(model, store, system, retrieval_settings(settings_file), langs, device, dtype, threads)
-    found = translator.translate([text], settings)[0]
+    found = translator.translate([text], settings.model_copy(update={"evidence": True}))[0]
     if as_json:
         tokens = [asdict(each) | {"memory": each.memory} for each in found.evidence]
         content = {"text": found.text, "score": found.score, **_match(found.match), "tokens": tokens}
@@ -169,11 +134,11 @@ def explain(
     terminal.show(_evidence_table(found.evidence, neighbours))
     typer.echo(found.text)
     if found.match is not None:
-        terminal.note(f"the store has this text word for word ({found.match.origin or found.match.id or 'no origin'})")
+        terminal.note(f"the store contains this text verbatim ({found.match.origin or found.match.id or 'no origin'})")
 
 
 def _evidence_table(evidence: "tuple[TokenEvidence, ...]", neighbours: int) -> Any:
-    """A line for each neighbour, cut to the width of the terminal around its token."""
+    """A line per neighbour, cut around its token to the width of the terminal."""
     from rich.text import Text
 
     numbers = ("p", "p_MT", "p_kNN", "λ")
@@ -204,16 +169,16 @@ def _excerpt(neighbour: "Neighbour", room: int) -> "Text":
 
 
 def _match(segment: "Segment | None") -> dict[str, Any]:
-    """The segment of the store that a line was found in word for word, for JSON; nothing where there is none."""
+    """The segment of the store that contains a line verbatim, if there is one, for JSON."""
     return {} if segment is None else {"match": {"id": segment.id, "origin": segment.origin}}
 
 
 def _own(store: "Datastore", texts: list[str]) -> frozenset[int]:
-    """The segments that a store has of these very texts."""
+    """The segments of a store whose source is one of these texts."""
     from knnmt.overlap import overlaps
 
     found = overlaps(store, texts)
-    terminal.note(f"the store has {found} of {len(texts):,} lines: left out {len(found.segments):,} of its segments")
+    terminal.note(f"the store contains {found} of {len(texts):,} lines: ignoring {len(found.segments):,} segments")
     return found.segments
 
 

@@ -1,10 +1,10 @@
-"""Segments in and out, and nothing about models.
+"""Parallel corpora: reading, cleaning, statistics, writing. Knows nothing about models.
 
-`read` and `read_all` stream the segments of any known format, `files_of` names the files they come from,
-`clean` drops and counts what is no good translation pair (`unfit` is its rule of lengths, for callers with
-their own counts), `statistics` describes a corpus as the paper's Table 1 does.
-segment.py the data · readers.py the door · lined.py, tmx.py, catalog.py the formats · files.py opening ·
-clean.py, punctuation.py, stats.py what is done with segments.
+`read` and `read_all` stream the segments of any known format, `files_of` lists the files they would open, `clean`
+drops and counts bad pairs (`unfit` is its length rule, for callers that count tokens themselves), `statistics`
+describes a corpus as the paper's Table 1 does.
+segment.py the data · readers.py all formats · line_formats.py, tmx.py, catalog.py one format each · files.py opening ·
+naming.py corpora on a command line · identify.py languages · clean.py, punctuation.py, stats.py · writers.py export.
 """
 
 from knnmt.corpus.clean import CleanReport, CleanSettings, Reason, clean, cleaned, count_words, unfit

@@ -1,4 +1,4 @@
-"""gettext catalogs, PO and MO: messages of a program (as a rule in English) and their translations."""
+"""gettext catalogs, PO and MO: messages of a program (usually in English) and their translations."""
 
 import re
 import shutil
@@ -21,7 +21,7 @@ _SYNTAX = re.compile(r"\(line (\d+)\)(?:: (.+))?$")
 
 
 def read_catalog(path: Path, languages: Languages, msgid_language: str = "en") -> Iterator[Segment]:
-    """Give the finished messages of a catalog: not fuzzy, not obsolete, not untranslated.
+    """Stream the translated messages of a catalog, without fuzzy and obsolete ones.
 
     polib needs the whole catalog in memory; catalogs are small. Contexts (msgctxt) are ignored.
     """
@@ -44,14 +44,14 @@ def read_catalog(path: Path, languages: Languages, msgid_language: str = "en") -
 
 
 def _pairs(entry: Any, metadata: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Pair singular and plural where the language has just these two; elsewhere only one pairing is sure."""
+    """Pair singular and plural if the language has just these two; otherwise only one of them is certain."""
     if not entry.msgid_plural:
         yield entry.msgid, entry.msgstr
         return
     forms: dict[int, str] = entry.msgstr_plural
     declared = _NPLURALS.search(metadata.get("Plural-Forms", ""))
     nplurals = int(declared[1]) if declared else len(forms)
-    if nplurals == 1:  # the one form of Japanese or Turkish stands beside a number
+    if nplurals == 1:  # as in Japanese, where the one form goes with any number
         yield entry.msgid_plural, forms.get(0, "")
         return
     yield entry.msgid, forms.get(0, "")
@@ -60,27 +60,27 @@ def _pairs(entry: Any, metadata: dict[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _msgid_is_source(metadata: dict[str, str], path: Path, languages: Languages, msgid_language: str) -> bool:
-    """Decide which side the messages are; a catalog of another language than the pair's is refused."""
+    """Whether messages are the source side; a catalog of another language pair is refused."""
     if closeness(msgid_language, languages.source):
         translated, msgid_is_source = languages.target, True
     elif closeness(msgid_language, languages.target):
         translated, msgid_is_source = languages.source, False
     else:
         raise UsageError(
-            f"{path}: the messages of a catalog are taken to be {msgid_language!r}, which is no language "
-            f"of {languages}; if they are in one of these, say so with msgid_language"
+            f"{path}: msgids are assumed to be {msgid_language!r}, which is not in {languages}; "
+            f"set msgid_language if they are in another language"
         )
     found = _language(metadata, path)
     if found is not None and not closeness(translated, found):
         raise UsageError(
-            f"{path} is a catalog of {found!r}, and {languages} needs one of {translated!r}; "
+            f"{path}: the catalog is {found!r}, but {languages} needs {translated!r}; "
             f"leave it out, or correct its Language header"
         )
     return msgid_is_source
 
 
 def _language(metadata: dict[str, str], path: Path) -> str | None:
-    """Tell a catalog's language from its header, its place (`de/LC_MESSAGES/x.po`) or its name (`de.po`)."""
+    """A catalog's language by its header, its folder (`de/LC_MESSAGES/x.po`) or its name (`de.po`)."""
     header = metadata.get("Language", "").strip().partition(".")[0]
     if _TAG.fullmatch(header):
         return normal_tag(header)
@@ -102,19 +102,19 @@ def _parse(path: Path, compiled: bool) -> Any:
             return polib.mofile(str(file)) if compiled else polib.pofile(str(file))
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{path}: byte {error.start + 1} is not {error.encoding}; correct the charset in the "
-            f"catalog's Content-Type header, or convert the file to it"
+            f"{path}: byte {error.start + 1} is not valid {error.encoding}; correct the charset in the "
+            f"Content-Type header, or convert the file"
         ) from None
     except (OSError, ValueError, LookupError, struct.error) as error:
         syntax = _SYNTAX.search(str(error))
         place = f"{path}:{syntax[1]}" if syntax else str(path)
-        reason = (syntax[2] or "no valid PO syntax") if syntax else str(error)
-        raise DataError(f"{place}: broken catalog ({reason}); check it with msgfmt --check") from None
+        reason = (syntax[2] or "invalid PO syntax") if syntax else str(error)
+        raise DataError(f"{place}: corrupt catalog ({reason}); check it with msgfmt --check") from None
 
 
 @contextmanager
 def _unpacked(path: Path) -> Iterator[Path]:
-    """Lay a gzipped catalog out as a file: polib would split its text at U+2028 too."""
+    """Unpack a gzipped catalog to a file: from a string, polib would split lines at U+2028 too."""
     if without_gz(path) == path:
         yield path
         return

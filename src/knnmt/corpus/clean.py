@@ -1,4 +1,4 @@
-"""Cleaning as in the paper's section 4.1: what is no good translation pair is dropped, and counted."""
+"""Cleaning as in the paper's section 4.1: bad translation pairs are dropped and counted."""
 
 import re
 from collections import Counter
@@ -17,44 +17,36 @@ from knnmt.languages import Languages
 from knnmt.settings import Settings
 
 # Scripts written without spaces: Thai, Lao, Burmese, Khmer, kana, Chinese characters.
-_SPACELESS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
+UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_UNSPACED_RUN = re.compile(f"[{UNSPACED}]+")
 
 
 class CleanSettings(Settings):
-    """Which filters run. The defaults are the paper's rules, made harmless for very short texts."""
+    """Which filters run. The defaults are the paper's rules, relaxed for very short texts."""
 
     normalize_punctuation: bool = Field(default=True, description="bring quotes, dashes and spaces to one form")
     drop_empty: bool = Field(default=True, description="drop segments with nothing on one side")
     max_tokens: int | None = Field(default=250, ge=1, description="most tokens a side; null for no limit")
-    max_ratio: float | None = Field(
-        default=1.5, ge=1, description="most tokens of the longer side for one of the shorter"
-    )
+    max_ratio: float | None = Field(default=1.5, ge=1, description="maximum length ratio of the two sides")
     ratio_from: int = Field(
-        default=10,
-        ge=1,
-        description="tokens the longer side must have before the ratio counts: «OK» and «Ja, gern» are sound",
+        default=10, ge=1, description="tokens of the longer side from which the length ratio is checked"
     )
-    drop_duplicates: bool = Field(default=True, description="drop segments that came before with the same two texts")
-    check_language: bool = Field(default=True, description="drop segments with a side in a wrong language")
+    drop_duplicates: bool = Field(default=True, description="drop repeated segments")
+    check_language: bool = Field(default=True, description="drop segments with a side in the wrong language")
     language_from: int = Field(
-        default=4, ge=1, description="words both sides must have before their language is judged"
+        default=4, ge=1, description="words of both sides from which swapped languages are detected"
     )
     language_certainty: float = Field(
-        default=0.9,
-        gt=0.5,
-        le=1,
-        description="how sure the identifier must be, of the two languages, that a side is in the other's",
+        default=0.9, gt=0.5, le=1, description="minimum confidence that a side is in the other language"
     )
-    foreign_from: int = Field(
-        default=6, ge=1, description="words a side must have before it may be in any language of the world"
-    )
+    foreign_from: int = Field(default=6, ge=1, description="words of a side from which a third language is detected")
     foreign_certainty: float = Field(
-        default=0.98, gt=0.5, le=1, description="how sure the identifier must be that a side is in none of the two"
+        default=0.98, gt=0.5, le=1, description="minimum confidence that a side is in a third language"
     )
 
     @property
     def only_normalizing(self) -> "CleanSettings":
-        """The same without any filter: for what was cleaned before."""
+        """The same without filters, for a corpus that is already clean."""
         off = {"drop_empty": False, "drop_duplicates": False, "check_language": False}
         return self.model_copy(update={**off, "max_tokens": None, "max_ratio": None})
 
@@ -62,7 +54,7 @@ class CleanSettings(Settings):
 class Reason(StrEnum):
     """Why a segment was dropped."""
 
-    UNREADABLE = "unreadable"  # counted by whoever reads: cleaning never sees such a segment
+    UNREADABLE = "unreadable"  # counted by the reader: cleaning never sees such a segment
     EMPTY = "empty"
     TOO_LONG = "too long"
     RATIO = "length ratio"
@@ -72,14 +64,14 @@ class Reason(StrEnum):
 
 @dataclass(slots=True)
 class CleanReport:
-    """How many segments were kept, and how many dropped for which reason; counted while cleaning runs."""
+    """How many segments were kept, and how many were dropped, by reason; updated while cleaning runs."""
 
     kept: int = 0
     dropped: Counter[Reason] = field(default_factory=Counter)
 
     @property
     def seen(self) -> int:
-        """All segments that came in."""
+        """Segments kept or dropped so far."""
         return self.kept + self.dropped.total()
 
     def __str__(self) -> str:
@@ -88,16 +80,16 @@ class CleanReport:
 
 
 def count_words(text: str) -> int:
-    """Count words by their spaces; in scripts without spaces two characters count as a word."""
+    """Count words separated by spaces; in scripts without spaces, two characters count as a word."""
     if text.isascii():
         return len(text.split())
-    runs = _SPACELESS.findall(text)
+    runs = _UNSPACED_RUN.findall(text)
     if not runs:
         return len(text.split())
-    return len(_SPACELESS.sub(" ", text).split()) + sum((len(run) + 1) // 2 for run in runs)
+    return len(_UNSPACED_RUN.sub(" ", text).split()) + sum((len(run) + 1) // 2 for run in runs)
 
 
-# A check names the fault of a segment, or gives None where it finds none.
+# A check returns why a segment is bad, or None.
 _Check = Callable[[Segment], Reason | None]
 
 
@@ -108,9 +100,9 @@ def clean(
     length: Callable[[str], int] = count_words,
     report: CleanReport | None = None,
 ) -> Iterator[Segment]:
-    """Stream the segments that pass, normalised; the others are counted in `report` under their first fault.
+    """Stream the good segments, normalised; the others are counted in `report` by their first fault.
 
-    `length` counts a text's tokens: give a model's tokenizer to hold the limits in its own tokens.
+    `length` counts the tokens of a text: pass a model's tokenizer to apply the limits to its tokens.
     """
     return (normalized for _, normalized in cleaned(segments, languages, settings, length, report))
 
@@ -122,7 +114,7 @@ def cleaned(
     length: Callable[[str], int] = count_words,
     report: CleanReport | None = None,
 ) -> Iterator[tuple[Segment, Segment]]:
-    """`clean`, where each segment comes as it was and normalised: a memory gives back what it was given."""
+    """`clean`, but give each segment both as it was and normalised: a store returns texts as they were."""
     settings = settings or CleanSettings()
     report = report if report is not None else CleanReport()
     checks = _checks(languages, settings, length)
@@ -144,7 +136,7 @@ def _normalized(segment: Segment) -> Segment:
 
 
 def _checks(languages: Languages, settings: CleanSettings, length: Callable[[str], int]) -> list[_Check]:
-    """Collect the checks that are asked for, the dearest last."""
+    """The enabled checks, the most expensive last."""
     checks: list[_Check] = []
     if settings.drop_empty:
         checks.append(_empty)
@@ -162,7 +154,7 @@ def _empty(segment: Segment) -> Reason | None:
 
 
 def unfit(source_tokens: int, target_tokens: int, settings: CleanSettings) -> Reason | None:
-    """Judge a pair by its lengths alone: TOO_LONG, RATIO, or None where they are fit."""
+    """Check a pair by its lengths alone: TOO_LONG, RATIO or None."""
     shorter, longer = sorted((source_tokens, target_tokens))
     if settings.max_tokens is not None and longer > settings.max_tokens:
         return Reason.TOO_LONG
@@ -176,9 +168,9 @@ def _unfit_length(segment: Segment, *, settings: CleanSettings, length: Callable
 
 
 def _duplicate(segment: Segment, *, seen: set[bytes]) -> Reason | None:
-    """Remember 8 bytes a segment, which take about 100 bytes in a set: 10 million segments are 1 GB.
+    """Check for a repeated segment by 8-byte digests, which take about 100 bytes in a set: 1 GB for 10 million.
 
-    Two different segments of 10 million share a digest, and one is lost, once in 370,000 corpora.
+    Of 10 million segments, two collide (and one is lost) in one corpus of 370,000.
     """
     texts = f"{segment.source}\0{segment.target}".encode(errors="surrogatepass")
     digest = blake2b(texts, digest_size=8).digest()
@@ -189,10 +181,10 @@ def _duplicate(segment: Segment, *, seen: set[bytes]) -> Reason | None:
 
 
 def _wrong_language(languages: Languages, settings: CleanSettings) -> _Check | None:
-    """Make the check that finds a side in a wrong language, or None where that cannot be told.
+    """Make the language check, or None if the identifier does not support the pair.
 
-    A few words are judged between the two languages only, as both sides are. A side of some length is judged among
-    all languages, and on its own.
+    Short sides are checked for being swapped, between the two languages only. Longer ones are also checked on their
+    own, among all languages.
     """
     identifier = Identifier.of(languages)
     if identifier is None:

@@ -1,4 +1,4 @@
-"""Opening files: plain or gzipped, checked before any work, streamed, with errors that name the place."""
+"""Opening files, plain or gzipped: checked before any work starts, streamed, with errors that name file and line."""
 
 import gzip
 import zlib
@@ -10,18 +10,17 @@ from typing import BinaryIO, cast
 from knnmt import encoding
 from knnmt.errors import DataError, UsageError
 
-# A longer line is no segment but a file without line ends; it must not fill the memory.
-LONGEST_LINE = 1 << 24
+MAX_LINE = 1 << 24  # bytes: a longer line means a file without line ends, which must not fill the memory
 _BOM = b"\xef\xbb\xbf"
 
 
 def without_gz(path: Path) -> Path:
-    """Take `.gz` off, so that the suffix before it tells the format."""
+    """Strip `.gz`, so that the suffix is that of the format."""
     return path.with_suffix("") if path.suffix.lower() == ".gz" else path
 
 
 def require_readable(path: Path) -> Path:
-    """Refuse now a file that could not be opened later; it is closed again until it is needed."""
+    """Fail early if a file cannot be opened."""
     try:
         with path.open("rb"):
             return path
@@ -30,11 +29,11 @@ def require_readable(path: Path) -> Path:
     except IsADirectoryError:
         raise UsageError(f"{path} is a folder; name the files in it") from None
     except OSError as error:
-        raise UsageError(f"{path} cannot be opened ({error.strerror}); check its permissions") from None
+        raise UsageError(f"{path}: cannot open it ({error.strerror}); check its permissions") from None
 
 
 def require_text(path: Path) -> Path:
-    """Refuse now a file that cannot be opened, or does not begin as UTF-8 text does."""
+    """Fail early if a file cannot be opened, or does not start as UTF-8 text."""
     require_readable(path)
     with opened(path) as file:
         encoding.require_utf8(file.read(encoding.SAMPLE), path)
@@ -43,7 +42,7 @@ def require_text(path: Path) -> Path:
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for reading bytes, unpacked where its name ends in `.gz`."""
+    """Open a file for reading bytes, decompressed if its name ends in `.gz`."""
     if path.suffix.lower() != ".gz":
         with path.open("rb") as file:
             yield file
@@ -52,26 +51,26 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         with gzip.open(path, "rb") as packed:
             yield cast(BinaryIO, packed)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: broken gzip data ({error}); copy or pack the file again") from None
+        raise DataError(f"{path}: corrupt gzip data ({error}); copy or compress the file again") from None
 
 
 def lines(path: Path) -> Iterator[str | DataError]:
-    """Stream the lines of a UTF-8 file, each as its text or as the fault that keeps it from having one.
+    """Stream the lines of a UTF-8 file, each as its text, or as an error if it is not valid.
 
-    Lines are split at line feeds only: U+2028 or a form feed is text. A file that turns out to be written in another
-    encoding, though it began like UTF-8, is refused at its end.
+    Lines are split at line feeds only: U+2028 and form feeds are text. If most lines turn out to be in another
+    encoding, the file is refused at its end.
     """
     census = encoding.Census()
     with opened(path) as file:
-        while raw := file.readline(LONGEST_LINE + 1):
-            if len(raw) > LONGEST_LINE:
+        while raw := file.readline(MAX_LINE + 1):
+            if len(raw) > MAX_LINE:
                 census.lines += 1
                 yield DataError(
-                    f"{path}:{census.lines}: the line is longer than {LONGEST_LINE >> 20} MiB; "
+                    f"{path}:{census.lines}: line longer than {MAX_LINE >> 20} MiB; "
                     f"put each segment on a line of its own"
                 )
                 while raw and not raw.endswith(b"\n"):
-                    raw = file.readline(LONGEST_LINE)
+                    raw = file.readline(MAX_LINE)
                 continue
             if census.lines == 0:
                 raw = raw.removeprefix(_BOM)

@@ -1,7 +1,7 @@
-"""Which language a text is in, by py3langid: of a segment, to clean by, and of a corpus, to find its sides swapped.
+"""Language identification by py3langid: of segments, for cleaning, and of a corpus, to detect swapped sides.
 
-A text is identified among all the languages that py3langid knows, 140 of them. It is sure of sentences and unsure of
-short strings, names and formulas, so only sure judgements count.
+py3langid knows 140 languages. It is reliable for sentences, not for short strings, names and formulas, so only
+confident results count.
 """
 
 import logging
@@ -36,7 +36,7 @@ _ALIKE = (
 
 
 class Identifier:
-    """What a text is, for a pair of languages that can be told apart; `of` makes one."""
+    """Identifies the language of texts, for a pair of distinguishable languages; `of` makes one."""
 
     def __init__(self, identifier: "LanguageIdentifier", source: str, target: str) -> None:
         self.source, self.target = source, target  # as py3langid calls them
@@ -57,26 +57,26 @@ class Identifier:
             _log.warning("no language check for %s: py3langid does not know both languages", languages)
             return None
         if source == target:
-            _log.warning("no language check for %s: py3langid does not tell regions apart", languages)
+            _log.warning("no language check for %s: py3langid does not distinguish regions", languages)
             return None
         return cls(identifier, source, target)
 
     def shares(self, text: str) -> dict[str, float]:
-        """How likely a text is each language, by py3langid's codes, the likeliest first."""
+        """The probability of each language, by py3langid's codes, most likely first."""
         return dict(self._all.rank(text))
 
     def is_other(self, shares: dict[str, float], code: str) -> float:
-        """How sure it is that a text is not in this language, but in the other one of the two."""
+        """The probability that a text is in the other language of the two."""
         other = self.target if code == self.source else self.source
         return shares[other] / (shares[other] + shares[code] or 1.0)
 
     def is_foreign(self, shares: dict[str, float], code: str) -> float:
-        """How sure it is that a text is neither in this language nor in one that it takes for it."""
+        """The probability that a text is neither in this language nor in one that is often confused with it."""
         return 1.0 - sum(shares.get(alike, 0.0) for alike in self._alike[code])
 
 
 def identified(segments: Iterator[Segment], name: str, languages: Languages) -> Iterator[Segment]:
-    """Stream a corpus after a look at its beginning: swapped sides are refused, a wrong language is told."""
+    """Stream a corpus after checking its start: refuse swapped sides, warn about a wrong language."""
     first = list(islice(segments, LOOKED_AT))
     sides = tuple(_joined(texts) for texts in ([s.source for s in first], [s.target for s in first]))
     if min(map(_letters, sides)) >= LETTERS and (identifier := Identifier.of(languages)) is not None:
@@ -91,8 +91,8 @@ def _judge(identifier: Identifier, source: str, target: str, *, name: str, langu
     if swapped >= SWAPPED and min(foreign) >= 1 - OTHER:
         reverse = f"{languages.target}-{languages.source}"
         raise UsageError(
-            f"{name}: the sides are swapped: the source side is {languages.target} and the target side "
-            f"{languages.source}, but {languages} was asked for; swap them, or ask for {reverse}"
+            f"{name}: the sides are swapped: for {languages}, the source side is {languages.target} and the target "
+            f"side {languages.source}; swap the files, or use {reverse}"
         )
     for side, shares, sure, asked in (
         ("source", of_source, foreign[0], languages.source),
@@ -103,7 +103,7 @@ def _judge(identifier: Identifier, source: str, target: str, *, name: str, langu
 
 
 def _joined(texts: list[str]) -> str:
-    """Texts as one, up to a length."""
+    """The texts joined, truncated to `CHARACTERS`."""
     pieces, room = [], CHARACTERS
     for text in texts:
         if room <= 0:

@@ -1,8 +1,8 @@
-"""What names on a command line stand for: files of one format each, or the two files of a plain pair.
+"""Corpora as named on a command line: files of one format each, or the two files of a plain pair.
 
-A plain pair `X.de` and `X.en` is named by either file, by `X`, or by both files in either order, as Moses, fairseq and
-Marian have it. Two files of other names, such as `src.txt tgt.txt`, are a pair too where no other is in doubt: their
-names tell which is which (`src.de.txt`), or else their order does.
+A plain pair `X.de` and `X.en` is named by either file, by `X`, or by both files in either order, as in Moses, fairseq
+and Marian. Two files with other names, such as `src.txt tgt.txt`, also make a pair if nothing else is ambiguous: their
+names say which is which (`src.de.txt`), or else their order does.
 """
 
 import re
@@ -20,7 +20,7 @@ _OTHER_LANGUAGE = re.compile(r"\.[A-Za-z]{2}")  # `.fr` is French where de-en is
 
 @dataclass(frozen=True)
 class Corpus:
-    """A corpus: its one file, or the files of its source and its target; its format is "" for such a pair."""
+    """A corpus: one file, or a source and a target file; the format of such a pair is ""."""
 
     files: tuple[Path, ...]
     format: str = ""
@@ -30,12 +30,12 @@ class Corpus:
 
     @property
     def content(self) -> tuple[Path, ...]:
-        """What is the same however the files are named."""
+        """The resolved paths, equal for two names of the same files."""
         return tuple(file.resolve() for file in self.files)
 
 
 def format_of(path: Path) -> str:
-    """The suffix that tells the format, without `.gz`."""
+    """The suffix of a file, without `.gz`."""
     return without_gz(path).suffix.lower()
 
 
@@ -47,7 +47,7 @@ def corpus_of(path: Path, languages: Languages) -> Corpus:
 
 
 def corpora_of(paths: Iterable[Path], languages: Languages) -> tuple[list[Corpus], list[str]]:
-    """The corpora that several names stand for, each once, and notes on how names were understood."""
+    """The corpora that several names stand for, without duplicates, and notes on how names were understood."""
     named, notes = list(paths), list[str]()
     found: dict[Path, Corpus] = {}
     for one, other in _both_sides(named, languages):
@@ -72,12 +72,12 @@ def corpora_of(paths: Iterable[Path], languages: Languages) -> tuple[list[Corpus
         corpus = found[path]
         first, _ = once.setdefault(corpus.content, (path, corpus))
         if path in named[:number] or found[first] is not corpus:
-            notes.append(f"{path}: the same text as {first}, read once")
+            notes.append(f"{path}: same files as {first}, skipped")
     return [corpus for _, corpus in once.values()], notes
 
 
 def _both_sides(paths: list[Path], languages: Languages) -> list[tuple[Path, Path]]:
-    """The pairs both of whose files are named, each in the order they are named in."""
+    """The pairs with both files named, in the order they are named in."""
     sides: dict[tuple[Path, str], Path] = {}
     pairs = []
     for path in dict.fromkeys(paths):
@@ -95,13 +95,13 @@ def _both_sides(paths: list[Path], languages: Languages) -> list[tuple[Path, Pat
 
 
 def _pair(one: Path, other: Path, languages: Languages) -> Corpus:
-    """Two files, the source's first where their names tell it."""
+    """A pair of files, the source first if the names tell which that is."""
     sides = _side(one, languages), _side(other, languages)
     return Corpus((other, one) if languages.target == sides[0] or languages.source == sides[1] else (one, other))
 
 
 def _side(path: Path, languages: Languages) -> str | None:
-    """The language that a file's name tells, by its suffix or else by any part of it."""
+    """The language in a file's name: its suffix, or else any part of it."""
     name = without_gz(path)
     for parts in ([name.suffix[1:]], re.split("[._-]", name.name)):
         told = {side for side in (languages.source, languages.target) if any(closeness(side, part) for part in parts)}
@@ -111,7 +111,7 @@ def _side(path: Path, languages: Languages) -> str | None:
 
 
 def _loose_pair(loose: dict[Path, UsageError], languages: Languages) -> Corpus:
-    """Make a pair of the files that have no partner beside them, if there are just two that may be one."""
+    """Pair up the files without a partner, if there are exactly two that fit."""
     sides = [_side(path, languages) for path in loose]
     strange = [
         error
@@ -122,7 +122,7 @@ def _loose_pair(loose: dict[Path, UsageError], languages: Languages) -> Corpus:
         raise next(iter(strange or loose.values()))
     if len(loose) > 2:
         raise UsageError(
-            f"{', '.join(map(str, loose))}: which of them belong together cannot be told; call both sides of a corpus "
+            f"{', '.join(map(str, loose))}: ambiguous pairs; name the two sides of a corpus "
             f"PREFIX.{languages.source} and PREFIX.{languages.target}"
         )
     one, other = loose
@@ -130,7 +130,7 @@ def _loose_pair(loose: dict[Path, UsageError], languages: Languages) -> Corpus:
 
 
 def find_pair(path: Path, languages: Languages) -> tuple[Path, Path]:
-    """Find both files of a plain pair from either of them or from their common prefix."""
+    """Find both files of a plain pair, given either of them or their common prefix."""
     source: Path | None
     target: Path | None
     named = without_gz(path)
@@ -146,7 +146,7 @@ def find_pair(path: Path, languages: Languages) -> tuple[Path, Path]:
 
 
 def _beside(prefix: Path, asked: str) -> Path | None:
-    """Find `prefix.<asked>` or its like (`prefix.de-DE.gz`); two that would do equally are refused."""
+    """Find `prefix.<asked>`, or a variant such as `prefix.de-DE.gz`; several equally good ones are refused."""
     try:
         neighbours = sorted(prefix.parent.iterdir())
     except OSError:
@@ -159,8 +159,8 @@ def _beside(prefix: Path, asked: str) -> Path | None:
     best = ranked.get(2) or ranked.get(1) or []
     if len({without_gz(path) for path in best}) > 1:
         raise UsageError(
-            f"{', '.join(map(str, best))} would all do for {asked!r}; "
-            f"ask for one region, such as {without_gz(best[0]).suffix[1:]}"
+            f"{', '.join(map(str, best))}: all match {asked!r}; "
+            f"choose a region, such as {without_gz(best[0]).suffix[1:]}"
         )
     return best[0] if best else None
 
@@ -170,7 +170,7 @@ def _why_no_pair(path: Path, languages: Languages, partner: Path | None) -> str:
     if partner is not None:
         missing = languages.source if closeness(languages.target, without_gz(partner).suffix[1:]) else languages.target
         stem = without_gz(partner).with_suffix("")
-        return f"{partner} has no partner {stem}.{missing}; put both sides beside each other as {prefix}"
+        return f"{partner}: no partner {stem}.{missing}; name the two sides {prefix}"
     if path.is_file():
         return (
             f"{path}: the suffix {without_gz(path).suffix!r} is neither a known format "

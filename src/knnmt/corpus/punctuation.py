@@ -1,10 +1,10 @@
-"""Punctuation brought to one form, after the table of the Moses script normalize-punctuation.perl.
+"""Normalised punctuation, after the Moses script normalize-punctuation.perl.
 
-sacremoses has that table too, but runs some forty substitutions one after the other (13,000 segments a
-second) and spoils software texts: `%(name)s` becomes `% (name) s`, `Datei(en)` becomes `Datei (en)`. Here
-is one pass with tags, placeholders and addresses kept as they are. Left out of the table, because they
-change what a text says or how a program reads it: spaces around brackets, commas moved across quotes,
-decimal commas for spaces in numbers, and the Penn quotes (`` ` `` and `''` are Markdown and ICU syntax).
+sacremoses has those rules too, but runs some forty substitutions one after the other (13,000 segments a second) and
+breaks software strings: `%(name)s` becomes `% (name) s`, `Datei(en)` becomes `Datei (en)`. This is a single pass that
+keeps tags, placeholders and URLs. Rules that change the meaning of a text or its syntax are left out: spaces around
+brackets, commas moved across quotes, decimal commas for spaces in numbers, and Penn quotes (`` ` `` and `''` are
+Markdown and ICU syntax).
 """
 
 import re
@@ -16,7 +16,7 @@ _SAME = {
     **dict.fromkeys("–‒‑‐", "-"),
     "…": "...",
 }
-# French spaces inside its quotes are no-break; ordinary ones belong to German »quotes« on their other side.
+# French quotes have no-break spaces inside; an ordinary space is outside a German »quote«.
 _NO_BREAK = "\u00a0\u202f"
 _CHANGE = re.compile(
     rf"""
@@ -30,7 +30,7 @@ _CHANGE = re.compile(
     """,
     re.VERBOSE,
 )
-# Most texts need no change; this finds out in one scan without calling back into Python.
+# Most texts need no change: this finds out in one scan, without callbacks into Python.
 _SUSPECT = re.compile(rf"[{''.join(_SAME)}—]|[^\S ]|\s\s|\s[:;!?%]")
 
 
@@ -51,6 +51,6 @@ def _replace(match: re.Match[str]) -> str:
 
 
 def normalize_punctuation(text: str) -> str:
-    """Make quotes, dashes, dots and spaces plain; the text becomes one line without spaces around it."""
+    """Normalise quotes, dashes, ellipses and spaces; the result is one line, stripped."""
     text = text.strip()
     return _CHANGE.sub(_replace, text).strip() if _SUSPECT.search(text) else text

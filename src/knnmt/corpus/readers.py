@@ -1,4 +1,4 @@
-"""One door for all formats: the suffix chooses the reader, and what cannot be opened is refused at once."""
+"""Reading a corpus of any format: the suffix chooses the reader, and unreadable files are refused at once."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -8,7 +8,7 @@ from pathlib import Path
 from knnmt.corpus.catalog import read_catalog
 from knnmt.corpus.files import require_readable, require_text
 from knnmt.corpus.identify import identified
-from knnmt.corpus.lined import read_jsonl, read_plain, read_tsv
+from knnmt.corpus.line_formats import read_jsonl, read_plain, read_tsv
 from knnmt.corpus.naming import Corpus, corpora_of, corpus_of
 from knnmt.corpus.segment import Found, Segment
 from knnmt.corpus.tmx import read_tmx
@@ -28,9 +28,9 @@ def read(
     """Stream the segments of a TMX, PO, MO, TSV or JSONL file or of a pair of plain files, gzipped or not.
 
     A plain pair `X.de` and `X.en` is named by either file or by `X`. A missing file, a missing partner, an unknown
-    suffix or another encoding than UTF-8 is refused here, before the first segment; broken content where it is met.
-    With `bad`, a segment that is broken on its own is handed to it as its fault, and the next one is read; what is
-    wrong with a whole file is raised all the same. A catalog is sound or broken as a whole.
+    suffix or an encoding other than UTF-8 is refused here, before the first segment; invalid content when it is met.
+    With `bad`, invalid segments are passed to it as errors and skipped; an error that concerns the whole file is still
+    raised. A catalog is valid or corrupt as a whole.
     """
     return _read(_checked(corpus_of(Path(path), languages)), languages, msgid_language, bad)
 
@@ -43,10 +43,10 @@ def read_all(
     bad: Callable[[DataError], None] | None = None,
     identify: bool = True,
 ) -> Iterator[Segment]:
-    """Stream several corpora one after the other; all of them are looked for before the first is read.
+    """Stream several corpora one after the other; all files are checked before the first is read.
 
-    Two files that are the two sides of one pair are one corpus, and what is named twice is read once: see `naming.py`.
-    With `identify`, a corpus whose sides are swapped is refused, and one in another language is told by a warning.
+    The two sides of a pair are one corpus, and a corpus named twice is read once: see `naming.py`. With `identify`, a
+    corpus with swapped sides is refused, and one in a wrong language causes a warning.
     """
     corpora, notes = corpora_of(map(Path, paths), languages)
     for note in notes:
@@ -58,7 +58,7 @@ def read_all(
 
 
 def files_of(paths: Path | str | Iterable[Path | str], languages: Languages) -> list[Path]:
-    """Give the files that `read`, or `read_all` of several paths, would open; what it refuses is refused here too."""
+    """The files that `read`, or `read_all` of several paths, would open, with the same checks."""
     if isinstance(paths, Path | str):
         return list(_checked(corpus_of(Path(paths), languages)).files)
     corpora, _ = corpora_of(map(Path, paths), languages)
@@ -66,7 +66,7 @@ def files_of(paths: Path | str | Iterable[Path | str], languages: Languages) -> 
 
 
 def _checked(corpus: Corpus) -> Corpus:
-    """The corpus, if all of its files can be opened, and those that have a text a line are UTF-8."""
+    """The corpus, after checking that its files can be opened, and that line formats are UTF-8."""
     for file in corpus.files:
         require_readable(file) if corpus.format in (".tmx", ".po", ".mo") else require_text(file)
     return corpus
@@ -75,10 +75,10 @@ def _checked(corpus: Corpus) -> Corpus:
 def _read(
     corpus: Corpus, languages: Languages, msgid_language: str, bad: Callable[[DataError], None] | None
 ) -> Iterator[Segment]:
-    return _sound(_found(corpus, languages, msgid_language), bad)
+    return _valid(_parsed(corpus, languages, msgid_language), bad)
 
 
-def _found(corpus: Corpus, languages: Languages, msgid_language: str) -> Iterator[Found]:
+def _parsed(corpus: Corpus, languages: Languages, msgid_language: str) -> Iterator[Found]:
     path = corpus.files[0]
     match corpus.format:
         case ".tsv":
@@ -93,7 +93,7 @@ def _found(corpus: Corpus, languages: Languages, msgid_language: str) -> Iterato
             return read_plain(path, corpus.files[1])
 
 
-def _sound(stream: Iterator[Found], bad: Callable[[DataError], None] | None) -> Iterator[Segment]:
+def _valid(stream: Iterator[Found], bad: Callable[[DataError], None] | None) -> Iterator[Segment]:
     for found in stream:
         if isinstance(found, Segment):
             yield found

@@ -1,4 +1,4 @@
-"""What every reader gives and every later step takes: a segment."""
+"""A segment: a source text and its translation."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,10 @@ from knnmt.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One pair of texts that translate each other, and where it was read.
+    """A source text, its translation, and where they were read.
 
-    `origin` is `file:line`, or `file#unit` in a format without meaningful lines; "" for a segment of no file.
-    `date` stands as the file gives it. The texts are as in the file too: cleaning changes them, reading does not.
+    `origin` is `file:line`, or `file#unit` in formats without meaningful lines; "" if it is from no file. Texts and
+    `date` are as in the file: cleaning changes them, reading does not.
     """
 
     source: str
@@ -20,6 +20,5 @@ class Segment:
     date: str | None = None
 
 
-# What a reader finds where a segment should be: the segment, or the fault that makes it none. After a fault
-# the next segment can still be read; a reader raises what is wrong with the whole file.
 Found = Segment | DataError
+"""What a reader yields: a segment, or what is wrong with it. Errors of the whole file are raised instead."""

@@ -1,15 +1,15 @@
-"""Where a text that is too long may be cut: one way for what is translated and for what is taught."""
+"""Splitting texts that are too long for the model, the same way for translation and for teaching."""
 
 import itertools
 import re
 from collections.abc import Callable, Sequence
 
-# best places first: between sentences, clauses, words
+# best first: between sentences, clauses, words
 CUTS = (re.compile(r"(?<=[.!?…:;])\s+"), re.compile(r"(?<=[,)])\s+"), re.compile(r"\s+"))
 
 
 def split(text: str, sizes: Callable[[Sequence[str]], list[int]], limit: int, level: int = 0) -> list[str]:
-    """Cut a text into pieces of at most `limit` tokens: between sentences, else clauses, else words, else anywhere.
+    """Split a text into pieces of at most `limit` tokens: between sentences, else clauses, else words, else anywhere.
 
     `sizes` counts the tokens of texts.
     """
@@ -20,7 +20,7 @@ def split(text: str, sizes: Callable[[Sequence[str]], list[int]], limit: int, le
     pieces: list[str] = []
     room = 0  # left in the last piece
     parts = CUTS[level].split(text)
-    distinct = list(dict.fromkeys(parts))  # each call of `sizes`, and each text of it, costs more than a few letters
+    distinct = list(dict.fromkeys(parts))  # tokenized in one call, each once
     known = dict(zip(distinct, sizes(distinct), strict=True))
     for part in parts:
         size = known[part]
@@ -37,7 +37,7 @@ def split(text: str, sizes: Callable[[Sequence[str]], list[int]], limit: int, le
 
 
 def _halved(text: str, sizes: Callable[[Sequence[str]], list[int]], limit: int) -> list[str]:
-    """Cut a text in the middle, and those halves that are still too long, until none is."""
+    """Halve a text until no piece is too long."""
     pieces, fitting = [text], set[str]()
     while unknown := [piece for piece in dict.fromkeys(pieces) if len(piece) > 1 and piece not in fitting]:
         fitting |= {piece for piece, size in zip(unknown, sizes(unknown), strict=True) if size <= limit}

@@ -1,4 +1,4 @@
-"""What the paper's Table 1 says of a data set, for any corpus."""
+"""Corpus statistics, as in the paper's Table 1."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -9,9 +9,9 @@ from knnmt.corpus.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """The rows of Table 1, all of the source side: lengths and frequencies count tokens.
+    """The rows of Table 1, all for the source side; lengths and frequencies are in tokens.
 
-    The mean frequency is tokens over types (the paper's own figures are not, see its Table 1).
+    The mean frequency is tokens divided by types (the paper's own figures differ, see its Table 1).
     """
 
     pairs: int

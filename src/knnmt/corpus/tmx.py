@@ -1,7 +1,7 @@
 """TMX 1.1 to 1.4b, the exchange format of translation memories, streamed unit by unit.
 
-Translation memories come from strangers, so nothing in a file may reach outside it or grow: entities are
-not expanded, no DTD is loaded, and a document type with declarations of its own is refused.
+Files may come from untrusted sources: entities are not expanded, DTDs are not loaded, and a DOCTYPE with an internal
+subset is refused.
 """
 
 import re
@@ -17,18 +17,18 @@ from knnmt.languages import Languages, closeness
 if TYPE_CHECKING:
     from lxml.etree import _Element
 
-# What these elements hold is code of the original format (`<b>`, `\\f1`), not language.
+# Their content is code of the original format (`<b>`, `\\f1`), not text.
 _CODES = frozenset({"bpt", "ept", "ph", "it", "ut"})
 _XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
-# A document type that goes on into an internal subset: `<!DOCTYPE tmx SYSTEM "tmx14.dtd" [`.
+# A DOCTYPE with an internal subset: `<!DOCTYPE tmx SYSTEM "tmx14.dtd" [`.
 _SUBSET = re.compile(r"""\s*<!DOCTYPE(?:[^>\["']|"[^"]*"|'[^']*')*\[""")
 _CHANGED = ("changedate", "creationdate")
 
 
 def read_tmx(path: Path, languages: Languages) -> Iterator[Found]:
-    """Stream the units that have both languages; a file none of whose units has them is a wrong request.
+    """Stream the units that have both languages; it is an error if no unit has.
 
-    Of several variants that would do, the very tag asked for wins, then the first in the file.
+    Of several matching variants, one with exactly the requested tag wins, then the first in the file.
     """
     present: set[str] = set()
     units = pairs = 0
@@ -51,12 +51,12 @@ def read_tmx(path: Path, languages: Languages) -> Iterator[Found]:
     if units and not pairs:
         raise UsageError(
             f"{path}: none of its {units} units has both {languages.source} and {languages.target}; "
-            f"languages in it: {', '.join(sorted(present)) or 'none'}. Ask for two of these"
+            f"choose two of its languages: {', '.join(sorted(present)) or 'none'}"
         )
 
 
 def _units(path: Path) -> Iterator["_Element"]:
-    """Stream the `tu` elements, each freed with all before it when the next is asked for."""
+    """Stream the `tu` elements, freeing each after use."""
     from lxml import etree
 
     with opened(path) as file:
@@ -86,25 +86,25 @@ def _units(path: Path) -> Iterator["_Element"]:
             if not is_tmx:
                 _require_tmx(events.root, path)
         except etree.XMLSyntaxError as error:
-            # The log knows what went wrong first; the exception may only tell of what followed.
+            # The log has the first error; the exception may be a consequence of it.
             first = next(iter(events.error_log), None)
             line, reason = (first.line, first.message) if first else (error.lineno, error.msg)
-            raise DataError(f"{path}:{line}: broken XML ({' '.join(reason.split())}); export the file again") from None
+            raise DataError(f"{path}:{line}: invalid XML ({' '.join(reason.split())}); export the file again") from None
 
 
 def _require_tmx(element: "_Element", path: Path) -> None:
-    """Look at the prolog and the root, both known as soon as the first element starts."""
+    """Check the DOCTYPE and the root, both known when the first element starts."""
     from lxml import etree
 
     tree = element.getroottree()
     if _SUBSET.match(etree.tostring(tree, encoding="unicode")):
         raise DataError(
-            f"{path}: its DOCTYPE has declarations of its own, which TMX never needs and attacks use; "
-            f"remove all from [ to ] in the DOCTYPE"
+            f"{path}: the DOCTYPE has an internal subset, which TMX does not need and attacks use; "
+            f"remove everything from [ to ] in the DOCTYPE"
         )
     name = _local(tree.getroot())
     if name != "tmx":
-        raise DataError(f"{path}: its root is <{name}>, not <tmx>; export the memory as TMX")
+        raise DataError(f"{path}: the root element is <{name}>, not <tmx>; export the memory as TMX")
 
 
 def _free(element: "_Element") -> None:
@@ -120,7 +120,7 @@ def _local(element: "_Element") -> str:
 
 
 def _language(variant: "_Element") -> str:
-    """Read `xml:lang` (TMX 1.4) or `lang` (before)."""
+    """The language tag: `xml:lang` (TMX 1.4) or `lang` (earlier versions)."""
     return variant.get(_XML_LANG) or variant.get("lang") or ""
 
 
@@ -133,16 +133,16 @@ def _best(variants: list[tuple[str, "_Element"]], asked: str) -> "_Element | Non
 
 
 def _date(variant: "_Element", unit: "_Element") -> str | None:
-    """Tell when the translation was last touched: the target's own dates before those of its unit."""
+    """When the translation was last changed: the dates of the target, else those of the unit."""
     dates = (element.get(name) for element in (variant, unit) for name in _CHANGED)
     return next((date for date in dates if date), None)
 
 
 def _text(variant: "_Element", place: str) -> str:
-    """Give the words of a variant's `seg`, without inline codes.
+    """The text of a variant's `seg`, without inline codes.
 
-    What stands in `hi` is text. What stands in `bpt ept ph it ut` is code and goes, and with it any `sub`:
-    a sub-flow (a footnote, the text of an attribute) is a text of its own that would tear the sentence.
+    The content of `hi` is text. That of `bpt ept ph it ut` is code and is dropped, together with any `sub`: a sub-flow
+    (a footnote, the text of an attribute) is not part of the sentence.
     """
     seg = next(variant.iterchildren("{*}seg"), None)
     if seg is None:
@@ -158,12 +158,12 @@ def _collect(element: "_Element", pieces: list[str], place: str) -> None:
     pieces.append(element.text or "")
     for child in element:
         if not isinstance(child.tag, str):
-            raise DataError(f"{place}: entity {child.text} is nowhere declared; write the character itself")
+            raise DataError(f"{place}: undeclared entity {child.text}; write the character itself")
         tail = child.tail or ""
         if (name := _local(child)) not in _CODES:
             _collect(child, pieces, place)
         elif name == "ph" and _ends_in_word(pieces) and tail[:1].isalnum():
-            pieces.append(" ")  # a placeholder such as a line break parts the words beside it
+            pieces.append(" ")  # a placeholder such as a line break separates words
         pieces.append(tail)
 
 

@@ -1,7 +1,7 @@
-"""Segments out: TMX, TSV and JSONL, streamed, such that the readers give back the same texts.
+"""Export of segments as TMX, TSV and JSONL, streamed; the readers return the same texts.
 
-Where a format has no way to write a character, that character becomes a space or goes, and nothing else changes:
-TSV has no tabs, line ends and NULs inside a text, and XML no control characters.
+Characters that a format cannot represent are replaced by a space or dropped: tabs, line ends and NULs in TSV, control
+characters in XML.
 """
 
 import json
@@ -16,18 +16,18 @@ from knnmt.languages import Languages
 
 Kind = Literal["tmx", "tsv", "jsonl"]
 
-# What XML 1.0 cannot hold, not even escaped.
+# What XML 1.0 cannot represent, not even escaped.
 _NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _BREAKS = re.compile("[\0\t\n\r]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# A store calls its seventeenth segment «#16» where that has no id of its own: a place, which means nothing elsewhere.
-_PLACE = re.compile(r"#\d+")
+# A store numbers segments without an id of their own, as «#16»: meaningless elsewhere.
+_NUMBER = re.compile(r"#\d+")
 _TMX_DATE = re.compile(r"\d{8}T\d{6}Z")
-PIECE = 1 << 16  # bytes handed on at a time, at least
+PIECE = 1 << 16  # characters per piece, at least
 
 
 def write(segments: Iterable[Segment], out: BinaryIO, kind: Kind, languages: Languages) -> int:
-    """Write segments and give their number."""
+    """Write segments and return how many there were."""
     count = 0
 
     def counted() -> Iterator[Segment]:
@@ -56,7 +56,7 @@ def pieces(segments: Iterable[Segment], kind: Kind, languages: Languages) -> Ite
         yield last.encode()
 
 
-_Format = tuple[str, Callable[[Segment], str], str]  # what comes first, each segment, what comes last
+_Format = tuple[str, Callable[[Segment], str], str]  # header, each segment, footer
 
 
 def _tmx(languages: Languages) -> _Format:
@@ -106,7 +106,7 @@ def _object(segment: Segment) -> str:
 
 
 def _own_id(segment: Segment) -> str | None:
-    return segment.id if segment.id and not _PLACE.fullmatch(segment.id) else None
+    return segment.id if segment.id and not _NUMBER.fullmatch(segment.id) else None
 
 
 _FORMATS: dict[Kind, Callable[[Languages], _Format]] = {"tmx": _tmx, "tsv": _tsv, "jsonl": _jsonl}

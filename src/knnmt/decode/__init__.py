@@ -1,1 +1,1 @@
-"""Search for the best translation: beam (greedy and beam search), cache (kept between steps), repetition (loops)."""
+"""Decoding: beam (greedy and beam search), cache (self-attention keys and values), repetition (loop detection)."""

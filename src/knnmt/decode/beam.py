@@ -1,9 +1,9 @@
 """Greedy and beam search over a batch of sentences.
 
-Every sentence is searched as if it were alone: its limit, its finished hypotheses and its stopping rule are its own,
-so the result does not depend on what it is batched with. Scores, ties aside, are those of Hugging Face's
-`generate()`: the log-probability divided by length^penalty, and a search that stops when no running beam can
-be better than the worst of K finished ones (or, with `early_stopping`, as soon as there are K).
+Each sentence has its own limit, finished hypotheses and stopping rule, so the result does not depend on the rest of
+the batch. Ties aside, scores are those of Hugging Face's `generate()`: the log-probability divided by length^penalty,
+and a search that stops when no running beam can beat the worst of K finished ones (or, with `early_stopping`, as soon
+as there are K).
 """
 
 from collections.abc import Callable, Sequence
@@ -21,26 +21,26 @@ from knnmt.model.tokenizer import SpecialTokens
 from knnmt.model.transformer import Encoded, States, Transformer
 from knnmt.trace import NO_TRACE, Trace
 
-NEVER = -1.0e9  # the score of what is not there; finite, so that sums of it stay comparable
-LEAVE_AT = 0.2  # sentences leave the batch once this share of it is done: each leave copies the caches
-BLOCK = 64  # vocabulary entries searched together
+NEVER = -1.0e9  # score of an impossible hypothesis; finite, so that sums stay comparable
+LEAVE_AT = 0.2  # fraction of finished sentences at which they leave the batch, which copies the caches
+BLOCK = 64  # vocabulary entries per block in `_top`
 
 
 class Lookup(Protocol):
-    """Something that turns decoder states into better probabilities; decoding knows nothing else about it."""
+    """Changes the logits of each step, given the decoder states: all that decoding knows about retrieval."""
 
     def mix(self, states: States, logits: Tensor, normaliser: Tensor) -> Tensor:
         """Change logits (B, K, V) in place and return their new normaliser (B, K): log p = logit - normaliser."""
         ...
 
     def keep(self, rows: Tensor) -> None:
-        """Only these sentences (int64, rising) are still searched."""
+        """Keep only these sentences. rows: (N,) int64, ascending."""
         ...
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One translation: its tokens (prefix and end included) and its score."""
+    """A translation: its tokens, with prefix and end, and its score."""
 
     tokens: tuple[int, ...]
     score: float
@@ -51,11 +51,11 @@ class _Finished(NamedTuple):
 
     score: Tensor
     step: Tensor
-    beam: Tensor  # where the path was before its last token
+    beam: Tensor  # the beam before the last token
     token: Tensor
 
     def merged(self, other: "_Finished") -> "_Finished":
-        """The best K of both; what was there first stays first among equals."""
+        """The best K of both; on ties, the earlier ones come first."""
         score, order = torch.cat((self.score, other.score), dim=1).topk(self.score.size(1), dim=1)
         rest = (torch.cat(pair, dim=1).gather(1, order) for pair in zip(self[1:], other[1:], strict=True))
         return _Finished(score, *rest)
@@ -80,17 +80,17 @@ def search(
     between: Callable[[], None] | None = None,
     trace: Trace = NO_TRACE,
 ) -> list[list[Hypothesis]]:
-    """Translate encoded sentences; limits[b] is the most tokens sentence b may get, its end included.
+    """Translate encoded sentences; limits[b] is the maximum length of sentence b in tokens, with the end.
 
-    Returns up to n_best hypotheses a sentence, best first. `beams=1` with `early_stopping` is greedy search.
-    longest_runs[b]: sentence b is ended where its best beam repeats itself for as many tokens.
-    `between` is called before each step: it may take its time, and what it raises ends the search.
+    Returns up to n_best hypotheses per sentence, best first. `beams=1` with `early_stopping` is greedy search.
+    longest_runs[b]: sentence b ends when its best beam repeats itself for this many tokens.
+    `between` is called before each step, may block, and ends the search if it raises.
     """
     device, batch = source.states.device, source.states.size(0)
     results: list[list[Hypothesis]] = [[] for _ in range(batch)]
     cache = Cache(model, source, beams)
-    here = np.arange(batch)  # which sentence each row is
-    # a limit leaves room for the prefix and an end, and ends where the model's positions do
+    here = np.arange(batch)  # the sentence of each row
+    # at least the prefix and an end, at most the model's positions
     limit = np.clip(limits, len(special.prefix) + 1, model.architecture.max_positions)
     longest = int(limit.max())
     history = torch.zeros(2, batch, longest, beams, dtype=torch.int64, device=device)  # tokens and parents
@@ -178,10 +178,10 @@ def _loops(history: Tensor, step: int, longest: NDArray[np.int64]) -> NDArray[np
 
 
 def _top(logits: Tensor, shift: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` best of logits (B, K, V) + shift (B, K), and where they stand in K·V. Both (B, count).
+    """The `count` best of logits (B, K, V) + shift (B, K), and their indices into K·V. Both (B, count).
 
     Two steps: the best blocks of the vocabulary by their maxima, then the best entries of those blocks. The best
-    `count` entries lie in the best `count` blocks, and a pass of maxima is many times faster than a selection.
+    `count` entries lie in the best `count` blocks, and maxima are many times faster than a top-k of everything.
     """
     vocabulary = logits.size(2)
     blocks = vocabulary // BLOCK
@@ -202,7 +202,7 @@ def _top(logits: Tensor, shift: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _paths(history: Tensor, finished: _Finished, n_best: int) -> list[list[Hypothesis]]:
-    """Walk back from the ends of the best hypotheses. history: (2, B, steps, K)."""
+    """Trace the best hypotheses back from their ends. history: (2, B, steps, K)."""
     tokens, parents = history.cpu().numpy()
     score, step, beam, last = (field[:, :n_best].cpu().numpy() for field in finished)
     found: list[list[Hypothesis]] = []

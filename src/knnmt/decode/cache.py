@@ -1,8 +1,8 @@
-"""What the decoder's self-attention keeps between steps.
+"""The key-value cache of the decoder's self-attention.
 
-Nothing is copied when beams change places. All K beams of a sentence write their keys side by side, K a step, and a
-mask `(B, K, steps·K)` says which of them are a beam's own past: when beam b goes on from beam p, row p of the mask
-becomes row b. Attention over K times the keys costs less than moving them.
+Reordering beams copies no keys. All K beams of a sentence append their keys, K per step, and a mask `(B, K, steps·K)`
+says which of them are a beam's past: when beam b continues beam p, row p of the mask becomes row b. Attending to K
+times as many keys costs less than copying them.
 """
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from knnmt.model.transformer import Encoded, Transformer
 
-FIRST_STEPS = 32  # room at the start; doubled when it is used up
+FIRST_STEPS = 32  # initial capacity, doubled when full
 
 
 class Cache:
@@ -28,7 +28,7 @@ class Cache:
         self._open()
 
     def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Store the new keys and values (B, H, K, e) of a layer; give back all so far and the mask."""
+        """Append the keys and values (B, H, K, e) of a layer; return all so far and the mask."""
         start, stop = self.length * self.beams, (self.length + 1) * self.beams
         stored_keys, stored_values = self.keys[layer]
         stored_keys[:, :, start:stop] = keys
@@ -37,7 +37,7 @@ class Cache:
         return stored_keys[:, :, :stop], stored_values[:, :, :stop], mask
 
     def advance(self, parents: Tensor) -> None:
-        """The step is done, and beam b goes on from beam parents[:, b]. parents: (B, K) int64."""
+        """Finish a step: beam b continues beam parents[:, b]. parents: (B, K) int64."""
         self.length += 1
         if self.beams > 1:
             past = self.mask[:, :, : self.length * self.beams]
@@ -48,16 +48,16 @@ class Cache:
         self._open()
 
     def _open(self) -> None:
-        """Each beam sees the key that it is about to write."""
+        """Let each beam attend to the key it writes next."""
         start = self.length * self.beams
         self.mask[:, :, start : start + self.beams].diagonal(dim1=1, dim2=2).zero_()
 
     def keep(self, rows: Tensor) -> None:
-        """Drop the sentences that are not in rows (int64)."""
+        """Keep only these sentences. rows: (N,) int64."""
         self.keys = [(keys[rows], values[rows]) for keys, values in self.keys]
         self.mask = self.mask[rows]
 
 
 def _longer(stored: Tensor) -> Tensor:
-    """Twice the room, the past in front. (B, H, L, e) to (B, H, 2L, e)."""
+    """Double the capacity. (B, H, L, e) to (B, H, 2L, e)."""
     return torch.cat((stored, torch.empty_like(stored)), dim=2)

@@ -1,6 +1,6 @@
-"""Loops: a model that has lost its way says the same few tokens again and again, until its limit ends it.
+"""Detection of repetition loops: a model that repeats the same few tokens until the length limit.
 
-A run is a stretch in which every token is the one `period` places before it, with at least two periods in it.
+A run is a stretch of tokens with a fixed period, at least two periods long.
 """
 
 from collections.abc import Sequence
@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-LONGEST_PERIOD = 16  # tokens that are repeated
-SPARE = 48  # tokens of a run that prove nothing: three of the longest periods
-EVERY = 16  # steps between two looks
+LONGEST_PERIOD = 16  # in tokens
+SPARE = 48  # tokens that a run may be longer than the source's: three of the longest periods
+EVERY = 16  # steps between two checks
 
 
 def longest_run(tokens: Sequence[int]) -> int:
-    """The tokens of the longest run."""
+    """The length of the longest run."""
     ids, longest = np.asarray(tokens), 0
     for period in range(1, min(LONGEST_PERIOD, len(ids) // 2) + 1):
         breaks = np.flatnonzero(np.concatenate(([True], ids[period:] != ids[:-period], [True])))
@@ -24,7 +24,7 @@ def longest_run(tokens: Sequence[int]) -> int:
 
 
 def runs_at_end(tokens: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The tokens of the longest run that ends each row. (B, N) to (B,)."""
+    """The length of the longest run at the end of each row. (B, N) to (B,)."""
     longest = np.zeros(len(tokens), dtype=np.int64)
     for period in range(1, min(LONGEST_PERIOD, tokens.shape[1] // 2) + 1):
         same = (tokens[:, period:] == tokens[:, :-period])[:, ::-1]
@@ -34,7 +34,7 @@ def runs_at_end(tokens: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def ends(history: NDArray[np.int64], step: int, count: int) -> NDArray[np.int64]:
-    """The last tokens of each sentence's best path. history: (2, B, steps, K), tokens and parents; (B, count)."""
+    """The last tokens of each best beam, (B, count). history: (2, B, steps, K), tokens and parents."""
     rows, beam = np.arange(history.shape[1]), np.zeros(history.shape[1], dtype=np.int64)
     last = np.empty((len(rows), count), dtype=np.int64)
     for back in range(count):

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from knnmt.build.context import Progress
 from knnmt.build.settings import BuildSettings
-from knnmt.build.stages import Progress
 from knnmt.corpus import CleanSettings, Languages, Segment, clean, read
 from knnmt.datastore import Datastore
 from knnmt.errors import UsageError

@@ -5,6 +5,7 @@ import logging
 import socket
 import urllib.parse
 import urllib.request
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +23,7 @@ from knnmt.model.tokenizer import SpecialTokens, Tokenizer, language_codes
 from knnmt.model.transformer import Architecture, Transformer
 
 EMBEDDED = "mini-de-en"
-SAMPLES, SAMPLE = 64, 1 << 16  # of a weights file, for its fingerprint: how many, and of how many bytes
+SAMPLES, SAMPLE = 64, 1 << 16  # of a weights file, for the fingerprint: count, and bytes of each
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -33,7 +34,7 @@ class Family:
     norm_first: bool = False
     norm_embedding: bool = False
     norm_final: bool = False
-    first_position: Callable[[Any], int] = lambda config: 0  # the row of the table that position 0 uses
+    first_position: Callable[[Any], int] = lambda config: 0  # row of the embedding table for position 0
 
 
 FAMILIES = {
@@ -47,26 +48,26 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Model:
-    """A translation model, ready: the network, its tokenizer and the tokens that steer it."""
+    """A loaded translation model: the network, its tokenizer and special tokens."""
 
     name: str
     transformer: Transformer
     tokenizer: Tokenizer
     special: SpecialTokens
-    max_source: int  # the most source tokens it takes
+    max_source: int  # maximum source tokens
     length_penalty: float
-    files: tuple[Path, ...]  # its weights on disk
+    files: tuple[Path, ...]  # weights on disk
 
     @property
     def device(self) -> torch.device:
-        """Where it runs."""
+        """The device of the weights."""
         return self.transformer.device
 
     @cached_property
     def fingerprint(self) -> str:
-        """Tells this model from any other, in whatever precision either is loaded.
+        """A hash of the weights, independent of the dtype they are loaded in.
 
-        Samples of the files' bytes are enough: training changes every weight.
+        It covers samples of the files: training changes every weight.
         """
         running = blake2b(repr(self.transformer.architecture).encode(), digest_size=16)
         for path in self.files:
@@ -85,7 +86,7 @@ def load(
     """Load a checkpoint: `mini-de-en` (embedded), a folder, or a hub id such as `Helsinki-NLP/opus-mt-de-en`.
 
     device is `cpu`, `cuda`, `cuda:1` or `auto`; dtype is `float32`, `float16`, `bfloat16` or `auto`: float16 on CUDA,
-    float32 elsewhere. langs (`de-en`) is needed by models that know several languages.
+    float32 elsewhere. Multilingual models need langs (`de-en`).
     """
     pair = Languages.parse(langs) if isinstance(langs, str) else langs
     place = _device(device)
@@ -102,9 +103,7 @@ def load(
         family = FAMILIES.get(config.model_type)
         if family is None or not config.is_encoder_decoder:
             known = ", ".join(FAMILIES)
-            raise ModelError(
-                f"{name} is a {config.model_type!r} model, and knnmt runs translation models of these types: {known}"
-            )
+            raise ModelError(f"{name}: unsupported model type {config.model_type!r}; knnmt supports {known}")
         try:
             hf, report = transformers.AutoModelForSeq2SeqLM.from_pretrained(
                 path, dtype=precision, output_loading_info=True, **options
@@ -115,9 +114,7 @@ def load(
         ) as error:  # fmt: skip
             raise ModelError(_cannot_load(name, error)) from error
     if missing := sorted(report["missing_keys"]):
-        raise ModelError(
-            f"{name} lacks {len(missing)} of its weights ({missing[0]}, …): download or save the model again"
-        )
+        raise ModelError(f"{name}: {len(missing)} weights missing ({missing[0]}, …); download or save the model again")
     source, target = direction(pair, config, hf_tokenizer)
     tokenizer = Tokenizer(hf_tokenizer, source, target)
     transformer = convert(hf, family).to(place)
@@ -141,16 +138,16 @@ def embedded_path() -> Path:
         if (folder / "config.json").exists():
             return folder
     raise ModelError(
-        f"the embedded model {EMBEDDED} is missing from this installation: reinstall knnmt, or pass --model"
+        f"the embedded model {EMBEDDED} is not part of this installation: reinstall knnmt, or pass --model"
     )
 
 
 def convert(hf: Any, family: Family) -> Transformer:
-    """Our encoder-decoder with the weights of a Hugging Face model, nothing copied but what is joined."""
+    """Our encoder-decoder with the weights of a Hugging Face model; only concatenated weights are copied."""
     config = hf.config
     activation = {"swish": "silu", "silu": "silu", "relu": "relu", "gelu": "gelu"}.get(config.activation_function)
     if activation is None:
-        raise ModelError(f"activation {config.activation_function!r} is not one that knnmt knows (swish, relu, gelu)")
+        raise ModelError(f"unsupported activation {config.activation_function!r}; knnmt supports swish, relu, gelu")
     first = family.first_position(config)
     encoder, decoder = hf.model.encoder, hf.model.decoder
     head = decoder.output_projection if config.model_type == "fsmt" else hf.lm_head
@@ -187,12 +184,12 @@ def convert(hf: Any, family: Family) -> Transformer:
         transformer = Transformer(architecture)
     transformer.load_state_dict(weights, assign=True)
     if not weights["projection.bias"].any():
-        transformer.projection.bias = None  # adding zeros to a vocabulary costs time at every step
+        transformer.projection.bias = None  # adding zeros would cost time at every step
     return transformer.requires_grad_(False).eval()
 
 
 def _layer(layer: Any, side: str) -> Iterator[tuple[str, Tensor]]:
-    """The weights of one layer under our names."""
+    """The weights of one layer, under our names."""
     attention, prefix = layer.self_attn, "self_" if side == "decoder" else ""
     name = f"{prefix}attention"
     yield from _joined(f"{name}.inputs", attention.q_proj, attention.k_proj, attention.v_proj)
@@ -220,13 +217,13 @@ def _joined(name: str, *modules: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def _positions(module: Any) -> Tensor:
-    """The table of position vectors: a weight, or a buffer of M2M100."""
+    """The table of position embeddings: a weight, or a buffer in M2M100."""
     table: Tensor = module.weight if hasattr(module, "weight") else module.weights
     return table.detach()
 
 
 def special_tokens(hf: Any, tokenizer: Tokenizer, hf_tokenizer: Any) -> SpecialTokens:
-    """The tokens that steer decoding, from the generation settings and, for many languages, the target's tag."""
+    """The special tokens of decoding, from the generation config and, in multilingual models, the target's tag."""
     settings, config = hf.generation_config, hf.config
 
     def setting(name: str) -> Any:
@@ -235,7 +232,7 @@ def special_tokens(hf: Any, tokenizer: Tokenizer, hf_tokenizer: Any) -> SpecialT
 
     start, prefix = setting("decoder_start_token_id"), setting("forced_bos_token_id")
     if tokenizer.tag_id is not None:
-        # most force the tag as the first token; mbart-large-cc25 starts with it, and names some tag or none as start
+        # most models force the tag as first token; mbart-large-cc25 starts with it, whatever its config says
         if start in (hf_tokenizer.eos_token_id, hf_tokenizer.bos_token_id, hf_tokenizer.pad_token_id):
             prefix = tokenizer.tag_id
         else:
@@ -255,7 +252,7 @@ def special_tokens(hf: Any, tokenizer: Tokenizer, hf_tokenizer: Any) -> SpecialT
 
 
 def direction(langs: Languages | None, config: Any, tokenizer: Any) -> tuple[str | None, str | None]:
-    """Source and target language: as asked, or the model's own pair; a model of one pair takes no other."""
+    """Source and target language: as asked, or the model's own pair; a bilingual model accepts no other."""
     own = getattr(config, "langs", None) or [getattr(tokenizer, side, None) for side in ("source_lang", "target_lang")]
     several = language_codes(tokenizer) or getattr(tokenizer, "supported_language_codes", None)
     if several or not all(isinstance(code, str) for code in own):
@@ -263,42 +260,42 @@ def direction(langs: Languages | None, config: Any, tokenizer: Any) -> tuple[str
     if langs and not (closeness(own[0], langs.source) and closeness(own[1], langs.target)):
         pair = "-".join(own)
         raise UsageError(
-            f"{langs} is not what this model translates: it is a {pair} model; use --langs {pair} or another --model"
+            f"this is a {pair} model, it does not translate {langs}: use --langs {pair}, or another --model"
         )
     return own[0], own[1]
 
 
 def _locate(name: str) -> tuple[str, bool]:
-    """Where to load from, and whether to stay away from the network."""
+    """Where to load from, and whether to stay offline."""
     if name == EMBEDDED and not Path(name).is_dir():
         return str(embedded_path()), True
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").exists():
             raise ModelError(
-                f"{name} is a folder without config.json: give the folder of a Hugging Face translation model"
+                f"{name}: no config.json in this folder; pass the folder of a Hugging Face translation model"
             )
         return str(folder), True
     if folder.exists() or name.count("/") != 1 or name.startswith((".", "/", "~")):
         raise UsageError(
-            f"no model at {name}: give a folder with config.json, a hub id such as Helsinki-NLP/opus-mt-de-en, "
+            f"no model at {name}: pass a folder with config.json, a hub id such as Helsinki-NLP/opus-mt-de-en, "
             f"or {EMBEDDED}"
         )
     from huggingface_hub import constants, try_to_load_from_cache
 
     weights = [stem + end for stem in ("model.safetensors", "pytorch_model.bin") for end in ("", ".index.json")]
     config, *parts = (isinstance(try_to_load_from_cache(name, file), str) for file in ("config.json", *weights))
-    cached = config and any(parts)  # a download that broke off is taken up again
+    cached = config and any(parts)  # an incomplete download is resumed
     if not cached and (constants.HF_HUB_OFFLINE or not _reachable(constants.ENDPOINT)):
         raise ModelError(
-            f"{name} is no folder here, not among the downloaded models, and the hub cannot be reached: give a "
-            f"local folder, or run `hf download {name}` once where there is a network"
+            f"{name}: neither a local folder nor a downloaded model, and the hub cannot be reached; pass a local "
+            f"folder, or run `hf download {name}` while online"
         )
     return name, cached
 
 
 def _weights(path: str) -> tuple[Path, ...]:
-    """The files that the weights of a model were read from: its folder's, or those of the downloaded copy."""
+    """The weight files of a model, in its folder or in the hub cache."""
     folder = Path(path)
     if not folder.is_dir():
         from huggingface_hub import snapshot_download
@@ -309,7 +306,7 @@ def _weights(path: str) -> tuple[Path, ...]:
 
 
 def _reachable(address: str) -> bool:
-    """Whether a server answers at all: the hub's client would try for half a minute to find that out."""
+    """Whether a server accepts connections: the hub's client would retry for half a minute."""
     if urllib.request.getproxies():
         return True  # the proxy decides
     parts = urllib.parse.urlsplit(address)
@@ -322,7 +319,7 @@ def _reachable(address: str) -> bool:
 
 
 def _cannot_load(name: str | Path, error: Exception) -> str:
-    """One line that says what went wrong."""
+    """A one-line error message."""
     reason = " ".join(str(error).split())
     return f"cannot load the model {name}: {reason[:200]}{'…' if len(reason) > 200 else ''}"
 
@@ -335,9 +332,9 @@ def _device(name: str) -> torch.device:
     except RuntimeError as error:
         raise UsageError(f"unknown device {name!r}: use auto, cpu, cuda or cuda:N") from error
     if device.type not in ("cpu", "cuda"):
-        raise UsageError(f"knnmt does not run on {name!r}: use auto, cpu, cuda or cuda:N")
+        raise UsageError(f"unsupported device {name!r}: use auto, cpu, cuda or cuda:N")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UsageError(f"no CUDA device {name!r} is available here: use --device cpu")
+        raise UsageError(f"CUDA device {name!r} is not available: use --device cpu")
     return device
 
 
@@ -345,15 +342,13 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
     if name == "auto":
         return torch.float16 if device.type == "cuda" else torch.float32
     if name not in DTYPES:
-        raise UsageError(f"unknown number type {name!r}: use auto, {', '.join(DTYPES)}")
+        raise UsageError(f"unknown dtype {name!r}: use auto, {', '.join(DTYPES)}")
     return DTYPES[name]
 
 
 @contextlib.contextmanager
 def _quiet_transformers() -> Iterator[None]:
-    """No progress bars, advice or warnings of transformers between our own lines."""
-    import warnings
-
+    """Suppress progress bars and warnings of transformers."""
     from transformers.utils import logging as theirs
 
     hub = logging.getLogger("huggingface_hub")

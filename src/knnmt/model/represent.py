@@ -1,4 +1,4 @@
-"""States of a corpus: what a model makes of each token when it is shown the whole pair."""
+"""Teacher-forced states of a corpus: the model's representation of each source and target token."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,36 +18,36 @@ class Sizes(Protocol):
 
     @property
     def width(self) -> int:
-        """Of a state."""
+        """Width of a state."""
         ...
 
     @property
     def source_vocabulary(self) -> int:
-        """Rows of the table that source ids are looked up in."""
+        """Rows of the source embedding table."""
         ...
 
     @property
     def target_vocabulary(self) -> int:
-        """Tokens that are predicted."""
+        """Number of target tokens."""
         ...
 
     @property
     def max_positions(self) -> int:
-        """The most tokens of either side."""
+        """Maximum tokens of either side."""
         ...
 
 
 class Network(Protocol):
-    """An encoder-decoder that shows its states."""
+    """An encoder-decoder that gives access to its states."""
 
     @property
     def architecture(self) -> Sizes:
-        """How large it is."""
+        """Its sizes."""
         ...
 
     @property
     def dtype(self) -> torch.dtype:
-        """The precision of its weights."""
+        """The dtype of its weights."""
         ...
 
     def encode(self, ids: Tensor, mask: Tensor) -> Encoded:
@@ -55,12 +55,12 @@ class Network(Protocol):
         ...
 
     def force(self, ids: Tensor, source: Encoded) -> States:
-        """States of all positions of targets that are known. ids: (B, T), each the token before its position."""
+        """States of all positions of known targets. ids: (B, T), the token before each position."""
         ...
 
 
 class StateModel(Protocol):
-    """What a store is made with: our own `Model`, or any Hugging Face model that `knnmt.hf` wraps."""
+    """A model that a store can be built with: our own `Model`, or a Hugging Face model wrapped by `knnmt.hf`."""
 
     @property
     def name(self) -> str:
@@ -79,30 +79,30 @@ class StateModel(Protocol):
 
     @property
     def special(self) -> SpecialTokens:
-        """The tokens that steer it."""
+        """Its special tokens."""
         ...
 
     @property
     def max_source(self) -> int:
-        """The most source tokens that it takes."""
+        """Maximum source tokens."""
         ...
 
     @property
     def device(self) -> torch.device:
-        """Where it runs."""
+        """The device of the weights."""
         ...
 
     @property
     def fingerprint(self) -> str:
-        """Tells it from any other."""
+        """A hash of the weights."""
         ...
 
 
 @dataclass(frozen=True)
 class Represented:
-    """Some segments' states, one after the other in the order of `rows`, without padding."""
+    """States of some segments, concatenated in the order of `rows`, without padding."""
 
-    rows: list[int]  # which of the given pairs these are
+    rows: list[int]  # indices into the given pairs
     source: Tensor  # (sum of source lengths, d)
     target: Tensor  # (sum of (target length + 1), d): a state for each token and for the end
 
@@ -117,14 +117,14 @@ def represent(
 ) -> Iterator[Represented]:
     """Teacher-forced states of pairs of ids (`encode_source`, `encode_target`), in batches of similar length.
 
-    State j of a target is the one that predicts its token j; the vocabulary projection is never computed.
+    State j of a target is the one that predicts token j; the output projection is not computed.
     """
     special, network = model.special, model.transformer
     room = network.architecture.max_positions
     for row, (source_ids, target_ids) in enumerate(pairs):
         if max(len(source_ids), len(special.prefix) + len(target_ids) + 1) > room:
             sizes = f"{len(source_ids)} source and {len(target_ids)} target tokens"
-            raise DataError(f"pair {row + 1} has {sizes}, and the model has {room} positions: shorten or drop it")
+            raise DataError(f"pair {row + 1} has {sizes}, but the model has {room} positions: shorten or drop it")
     for rows in batches([max(len(s), len(t) + 1) for s, t in pairs], batch_tokens):
         source, mask = padded([pairs[row][0] for row in rows], special.pad, model.device)
         head = [special.start, *special.prefix]
@@ -138,7 +138,7 @@ def represent(
 
 
 def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
-    """Indices in batches whose padded size is at most `tokens`, the longest first; a longer one stands alone."""
+    """Indices in batches of at most `tokens` tokens with padding, longest first; a longer one gets its own batch."""
     batch: list[int] = []
     for index in np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable").tolist():
         if batch and (len(batch) + 1) * lengths[batch[0]] > tokens:
@@ -150,7 +150,7 @@ def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
 
 
 def padded(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Ids as one tensor and its mask, True at real tokens. Both (B, longest)."""
+    """Pad rows of ids to the longest. Returns ids and mask (True at real tokens), both (B, longest)."""
     ids = np.full((len(rows), max(map(len, rows))), pad, dtype=np.int64)
     for row, given in zip(ids, rows, strict=True):
         row[: len(given)] = given

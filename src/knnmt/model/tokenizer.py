@@ -1,4 +1,4 @@
-"""A model's own tokenizer, with the tokens that its family puts around a text and forces on a translation."""
+"""A model's own tokenizer, with the special tokens and language tags of its family."""
 
 import json
 import re
@@ -13,30 +13,30 @@ from knnmt.errors import UsageError
 from knnmt.languages import normal_tag, standard_tag
 
 TAG = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]+")  # de_DE of mBART, deu_Latn of NLLB
-PLAIN = {"verbose": False, "split_special_tokens": True}  # `</s>` in a text is text, such as the end of an HTML tag
+PLAIN = {"verbose": False, "split_special_tokens": True}  # `</s>` in a text is text: it may be an HTML tag
 PROBES = ("Der Hund läuft (sehr) schnell, 12.500 m!", "The dog runs, doesn't it?", "Собака — 狗 \t «x_y»")
 
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """The tokens that steer decoding: which one starts it and ends it, which are forced, which are forbidden."""
+    """The special tokens of decoding: start, end, pad, forced and banned ones."""
 
     start: int
     end: int
     pad: int
     prefix: tuple[int, ...] = ()  # forced first tokens: a language tag
-    forced_end: bool = True  # at the length limit `end` is forced; otherwise the text is just cut
+    forced_end: bool = True  # force `end` at the length limit; otherwise the text is truncated
     banned: tuple[int, ...] = ()
 
 
 class Tokenizer:
-    """Text to ids and back, for one direction; `source` and `target` are the model's own codes, where it has any."""
+    """Text to ids and back, for one direction; `source` and `target` are the model's language codes, if it has any."""
 
     def __init__(self, hf: Any, source: str | None, target: str | None) -> None:
         self._hf = hf
         self._tag = ""
         self.source, self.target = source, target
-        self.tag_id: int | None = None  # what a translation into the target language begins with
+        self.tag_id: int | None = None  # first token of a translation into the target language
         if codes := getattr(hf, "supported_language_codes", None):  # Marian with several targets: a tag in the source
             self._tag = f">>{_choose(target, [code.strip('><') for code in codes], 'target')}<< "
         elif codes := language_codes(hf):
@@ -46,14 +46,14 @@ class Tokenizer:
             self.tag_id = int(hf.convert_tokens_to_ids(name))
 
     def encode_source(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids as the encoder expects them, tags and `</s>` included."""
+        """Ids as the encoder expects them, with tags and `</s>`."""
         if not texts:
             return []
         ids: list[list[int]] = self._hf([self._tag + self._plain(text) for text in texts], **PLAIN)["input_ids"]
         return ids
 
     def encode_target(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of the text alone: no tags, no `</s>`."""
+        """Ids of the text alone, without tags and `</s>`."""
         if not texts:
             return []
         if type(self._hf).__name__ == "FSMTTokenizer":
@@ -63,7 +63,7 @@ class Tokenizer:
         return ids
 
     def _fsmt_target(self, text: str) -> list[int]:
-        """FSMT's tokenizer knows the source side only: take the target's rules and its vocabulary by hand."""
+        """Encode with the target's rules and vocabulary: FSMT's tokenizer supports the source side only."""
         source, self._hf.src_lang = self._hf.src_lang, self._hf.tgt_lang
         try:
             pieces = self._hf.tokenize(text, split_special_tokens=True)
@@ -77,14 +77,14 @@ class Tokenizer:
         return {piece: number for number, piece in self._hf.decoder.items()}
 
     def _plain(self, text: str) -> str:
-        """The text with a space in whatever would be taken for a control token all the same."""
+        """The text with a space inserted into what would still be parsed as a special token."""
         for token in self._stubborn:
             text = text.replace(token, f"{token[0]} {token[1:]}")
         return text
 
     @cached_property
     def _stubborn(self) -> list[str]:
-        """Control tokens that are pieces of the vocabulary too, as in mBART's."""
+        """Special tokens that are ordinary pieces of the vocabulary too, as in mBART."""
         found = []
         for token in self._hf.all_special_tokens:
             ids = self._hf(token, add_special_tokens=False, **PLAIN)["input_ids"]
@@ -93,45 +93,45 @@ class Tokenizer:
         return found
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of target ids on one line: special tokens and bytes that make no character are left out."""
+        """The text of target ids, on one line, without special tokens and incomplete characters."""
         text: str = self._hf.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return " ".join(text.replace("\ufffd", "").split())
 
     def cut(self, ids: Sequence[int]) -> list[str]:
-        """The text that each target id adds to those before it, spaces included; nothing for a control token."""
+        """The text that each target id adds to those before it, with spaces; "" for a special token."""
         texts = [
             self._hf.decode(list(ids[:end]), skip_special_tokens=True, clean_up_tokenization_spaces=False).rstrip(
-                "\ufffd"  # bytes that are no whole character yet
+                "\ufffd"  # bytes of an incomplete character
             )
             for end in range(len(ids) + 1)
         ]
         return [after[len(before) :] if after.startswith(before) else "" for before, after in pairwise(texts)]
 
     def tokenize(self, text: str) -> list[str]:
-        """The pieces of a source text as the vocabulary writes them, without tags and `</s>`."""
+        """The pieces of a source text, as strings, without tags and `</s>`."""
         pieces: list[str] = self._hf.tokenize(text, split_special_tokens=True)
         return pieces
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """How the vocabulary writes source ids."""
+        """Source ids as strings."""
         written: list[str] = self._hf.convert_ids_to_tokens(list(ids))
         return written
 
     @cached_property
     def fingerprint(self) -> str:
-        """Tells this tokenizer, with its languages, from any other: by its vocabulary and by what it makes of texts."""
+        """A hash of the vocabulary, the languages, and the ids of some sample texts."""
         vocabulary = sorted(self._hf.get_vocab().items(), key=lambda item: item[1])
         shown = vocabulary, self.encode_source(PROBES), self.encode_target(PROBES), self.source, self.target
         return blake2b(json.dumps(shown).encode(), digest_size=16).hexdigest()
 
     @property
     def max_length(self) -> int:
-        """The most source tokens the tokenizer's files allow (a huge number where they do not say)."""
+        """Maximum source tokens according to the tokenizer's files (huge if they have no limit)."""
         return int(self._hf.model_max_length)
 
 
 def language_codes(hf: Any) -> list[str]:
-    """The languages that M2M100, NLLB and mBART tokenizers name by tags; none for the others."""
+    """The language tags of M2M100, NLLB and mBART tokenizers; none for others."""
     if not hasattr(hf, "src_lang"):
         return []
     named = getattr(hf, "lang_code_to_token", None) or [t for t in hf.all_special_tokens if TAG.fullmatch(t)]
@@ -139,7 +139,7 @@ def language_codes(hf: Any) -> list[str]:
 
 
 def _choose(language: str | None, codes: Sequence[str], side: str) -> str:
-    """The model's code for a language: the same, or the only one that stands for it (`de` for `de_DE`, `deu_Latn`)."""
+    """The model's code for a language: the same, or the only one that matches (`de_DE` or `deu_Latn` for `de`)."""
     if language is None:
         raise UsageError(f"this model knows {len(codes)} languages: name two, such as --langs {codes[0]}-{codes[-1]}")
     wanted = standard_tag(language)

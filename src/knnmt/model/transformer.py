@@ -1,9 +1,8 @@
-"""One encoder-decoder for the families that are one architecture: Marian, FSMT, M2M100/NLLB, BART, mBART.
+"""One encoder-decoder for the families that share an architecture: Marian, FSMT, M2M100/NLLB, BART, mBART.
 
 They differ in where a layer normalises, in their positions and in a norm or two; `Architecture` says which. The
-decoder works on sentences with beams: states are `(B, K, d)`, B sentences of K beams, and everything that
-belongs to the sentence (its cross-attention keys) is kept once and shared by its beams, which are just more query
-rows. Inference only: no dropout, no gradients.
+decoder works on sentences with beams: states are `(B, K, d)`, B sentences of K beams. Cross-attention keys are stored
+once per sentence and shared by its beams, which are just more query rows. Inference only: no dropout, no gradients.
 """
 
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from torch.nn import functional as F
 
 KeyKind = Literal["ffn_input", "output"]
 
-# activations: the function, and oneDNN's name for it
+# each with oneDNN's name
 ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "none": (lambda x: x, "none"),
     "relu": (F.relu, "relu"),
@@ -27,7 +26,7 @@ ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
 
 @dataclass(frozen=True)
 class Architecture:
-    """What tells one family, or one model of it, from another."""
+    """The hyperparameters of a model."""
 
     width: int
     encoder_layers: int
@@ -47,7 +46,7 @@ class Architecture:
 
 
 class States(NamedTuple):
-    """What a decoder knows at a position; either may serve as the key of a datastore."""
+    """Decoder states of a position; either can be the key of a datastore."""
 
     ffn_input: Tensor
     output: Tensor
@@ -58,21 +57,21 @@ class States(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """A batch of encoded sentences: source states, and what the decoder's layers attend to in them."""
+    """A batch of encoded sentences: source states, and the cross-attention keys and values of each decoder layer."""
 
     states: Tensor  # (B, S, d)
     mask: Tensor  # (B, S), True at real tokens
-    added: Tensor | None  # (B, 1, 1, S), the mask as a term of the scores; None where nothing is padding
+    added: Tensor | None  # (B, 1, 1, S), the additive mask; None without padding
     keys: tuple[tuple[Tensor, Tensor], ...]  # keys and values (B, H, S, e) of each decoder layer
 
     def keep(self, rows: Tensor) -> "Encoded":
-        """The sentences in rows (int64) alone."""
+        """Select sentences. rows: (N,) int64."""
         added = None if self.added is None else self.added[rows]
         return Encoded(self.states[rows], self.mask[rows], added, tuple((k[rows], v[rows]) for k, v in self.keys))
 
 
 class Past(Protocol):
-    """What self-attention sees: it is shown the new keys of a layer and answers with all, and who may see which."""
+    """The cache of self-attention: takes the new keys and values of a layer, returns all so far and a mask."""
 
     def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """New keys and values (B, H, Q, e); returns keys, values (B, H, L, e) and a mask (B or 1, 1, Q, L)."""
@@ -80,21 +79,21 @@ class Past(Protocol):
 
 
 class Causal:
-    """The past of a target that is known whole: each position sees itself and what stands before it."""
+    """The past of a known target: a causal mask, and nothing cached."""
 
     def __init__(self, length: int, like: Tensor) -> None:
         seen = torch.ones(length, length, dtype=torch.bool, device=like.device).tril()
         self.mask = additive(seen, like.dtype)[None, None]
 
     def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Nothing to remember."""
+        """Return keys and values unchanged."""
         return keys, values, self.mask
 
 
 class Linear(nn.Module):
-    """A matrix, a bias and perhaps an activation.
+    """A linear layer with an optional activation.
 
-    `pack` lays the matrix out for the CPU, which is 1.5 to 4 times as fast for the few rows of a decoding step.
+    `pack` converts the weight to the CPU's layout, 1.5 to 4 times as fast for the few rows of a decoding step.
     """
 
     def __init__(self, inputs: int, outputs: int, activation: str = "none") -> None:
@@ -105,7 +104,7 @@ class Linear(nn.Module):
         self.packed: Tensor | None = None
 
     def pack(self) -> None:
-        """Replace the weight by oneDNN's layout of it, where torch and the processor have one for its precision."""
+        """Convert the weight to oneDNN's layout, if the CPU supports it for this dtype."""
         if self.packed is None and packable(self.weight.dtype):
             self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), None)
             self.weight = nn.Parameter(self.weight.new_empty(0), requires_grad=False)
@@ -120,7 +119,7 @@ class Linear(nn.Module):
 
 
 def packable(dtype: torch.dtype) -> bool:
-    """Whether oneDNN lays matrices of a precision out here: bfloat16 needs AVX-512 or AVX-NE-CONVERT, or its like."""
+    """Whether oneDNN packs weights of this dtype here: bfloat16 needs AVX-512, AVX-NE-CONVERT or similar."""
     if not torch.backends.mkldnn.is_available():
         return False
     if dtype == torch.bfloat16:
@@ -129,7 +128,7 @@ def packable(dtype: torch.dtype) -> bool:
 
 
 class Attention(nn.Module):
-    """Multi-head attention; queries, keys and values come from one matrix where they have one input."""
+    """Multi-head attention; projections of the same input are one matrix."""
 
     def __init__(self, width: int, heads: int, *, cross: bool) -> None:
         super().__init__()
@@ -152,7 +151,7 @@ class Attention(nn.Module):
 
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-    """Softmax attention: the fused kernel for sequences, plain products for the few rows of a decoding step."""
+    """Softmax attention: the fused kernel for sequences, plain matmuls for the few rows of a decoding step."""
     if query.size(2) > 16 or query.device.type != "cpu":
         return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)
     weights = torch.matmul(query * scale, keys.transpose(2, 3))
@@ -162,12 +161,12 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, sca
 
 
 def norm(layer: nn.LayerNorm, x: Tensor) -> Tensor:
-    """The layer without the cost of calling a module."""
+    """Layer norm without the overhead of a module call."""
     return F.layer_norm(x, layer.normalized_shape, layer.weight, layer.bias, layer.eps)
 
 
 class FeedForward(nn.Module):
-    """Two matrices with an activation between them."""
+    """The feed-forward block: two linear layers with an activation in between."""
 
     def __init__(self, width: int, inner: int, activation: str) -> None:
         super().__init__()
@@ -198,12 +197,12 @@ class EncoderLayer(nn.Module):
         x = x + self.ffn(norm(self.ffn_norm, x) if self.norm_first else x)
         if not self.norm_first:
             return norm(self.ffn_norm, x)
-        # nothing bounds the residual of these families, and float16 ends at 65504
+        # pre-norm residuals are unbounded, and float16 overflows at 65504
         return x.clamp(-64500, 64500) if x.dtype == torch.float16 else x
 
 
 class DecoderLayer(nn.Module):
-    """Self-attention, attention to the source, and a feed-forward block."""
+    """Self-attention, cross-attention and a feed-forward block."""
 
     def __init__(self, a: Architecture) -> None:
         super().__init__()
@@ -216,12 +215,12 @@ class DecoderLayer(nn.Module):
         self.ffn_norm = nn.LayerNorm(a.width)
 
     def source_keys(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of the source, made once a sentence. states: (B, S, d); each (B, H, S, e)."""
+        """Cross-attention keys and values, computed once per sentence. states: (B, S, d); each (B, H, S, e)."""
         keys, values = self.cross_attention.split(self.cross_attention.inputs(states), 2)
         return keys.contiguous(), values.contiguous()
 
     def forward(self, x: Tensor, index: int, source: Encoded, past: Past) -> tuple[Tensor, Tensor]:
-        """x: (B, Q, d), Q new rows. Returns the layer's output and what its feed-forward block received."""
+        """x: (B, Q, d), Q new rows. Returns the layer's output and the input of its feed-forward block."""
         inner = norm(self.self_norm, x) if self.norm_first else x
         query, keys, values = self.self_attention.split(self.self_attention.inputs(inner), 3)
         keys, values, mask = past.append(index, keys, values)
@@ -240,7 +239,7 @@ class DecoderLayer(nn.Module):
 
 
 class Stack(nn.Module):
-    """Embeddings, positions and the norms around the layers of an encoder or a decoder."""
+    """Embeddings, positions, layers and norms of an encoder or a decoder."""
 
     def __init__(self, a: Architecture, vocabulary: int, layers: nn.ModuleList) -> None:
         super().__init__()
@@ -258,12 +257,12 @@ class Stack(nn.Module):
         return x if self.embedding_norm is None else norm(self.embedding_norm, x)
 
     def finish(self, x: Tensor) -> Tensor:
-        """The norm after the last layer, where there is one."""
+        """Apply the final norm, if there is one."""
         return x if self.final_norm is None else norm(self.final_norm, x)
 
 
 class Transformer(nn.Module):
-    """The model: `encode` once, then `step` by step, or `force` all positions of a target that is known."""
+    """The model: `encode` once, then `step` by step, or `force` all positions of a known target."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
@@ -276,16 +275,16 @@ class Transformer(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return self.decoder.embedding.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The precision of the weights."""
+        """The dtype of the weights."""
         return self.decoder.embedding.weight.dtype
 
     def pack(self) -> "Transformer":
-        """Prepare the matrices for the processor; the last thing to do before use on a CPU."""
+        """Convert all linear layers to the CPU's layout, after loading."""
         for module in self.modules():
             if isinstance(module, Linear):
                 module.pack()
@@ -306,7 +305,7 @@ class Transformer(nn.Module):
         return self._decode(ids, self.decoder.positions[position : position + 1], source, past)
 
     def force(self, ids: Tensor, source: Encoded) -> States:
-        """States of all positions of targets that are known. ids: (B, T), each the token before its position."""
+        """States of all positions of known targets. ids: (B, T), the token before each position."""
         return self._decode(ids, self.decoder.positions[: ids.size(1)], source, Causal(ids.size(1), source.states))
 
     def _decode(self, ids: Tensor, positions: Tensor, source: Encoded, past: Past) -> States:
@@ -316,10 +315,10 @@ class Transformer(nn.Module):
         return States(inner, self.decoder.finish(x))
 
     def logits(self, output: Tensor) -> Tensor:
-        """Unnormalised scores of the vocabulary, in float32 whatever the weights are. (..., d) to (..., V)."""
+        """Logits, in float32 whatever the dtype of the weights. (..., d) to (..., V)."""
         return self.projection(output).float()
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """0 where the mask is True, the most negative number elsewhere (-inf would make a row of padding NaN)."""
+    """An additive mask: 0 where True, else the lowest finite number (-inf would turn a row of padding into NaN)."""
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)

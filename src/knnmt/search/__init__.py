@@ -4,8 +4,8 @@ from importlib.util import find_spec
 
 import torch
 
-from knnmt.search.search import Chosen, Search
 from knnmt.search.compiled import CompiledSearch
+from knnmt.search.search import Chosen, Search
 
 __all__ = ["Chosen", "Search", "backend"]
 

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knnmt.search.search import Chosen, Ranges, Search, grouped
 from knnmt.search.compiled_softmax import CompiledSoftmax
 from knnmt.search.loops import compiled, share_out
 from knnmt.search.nearest import Buffers, pack, unpack
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
+from knnmt.search.search import Chosen, Ranges, Search, grouped
 
 Floats = NDArray[np.float32]
 Halves = NDArray[np.int16]

@@ -1,1 +1,1 @@
-"""The server, its page, and what they need to handle markup."""
+"""The HTTP server: LibreTranslate's API, its own API, and a web page."""

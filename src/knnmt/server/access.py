@@ -1,4 +1,4 @@
-"""Who may ask, and how often: API keys, of which only digests are kept, and a limit of requests a minute for each."""
+"""Access: API keys, stored as digests, and a rate limit for each key."""
 
 import hmac
 import math
@@ -15,12 +15,12 @@ from fastapi import HTTPException, Request
 from knnmt.errors import DataError, UsageError
 
 _LINE = re.compile(r"(?P<name>\S+)\s+(?P<digest>[0-9a-f]{64})(?:\s+(?P<limit>\d+))?")
-BUCKETS = 10_000  # clients remembered; those not seen for longest are forgotten first
+BUCKETS = 10_000  # clients tracked by the rate limiter; the least recently seen go first
 
 
 @dataclass(frozen=True)
 class Key:
-    """A key's name, its SHA-256 digest, and its own limit of requests a minute, where it has one (0: none)."""
+    """A key's name, SHA-256 digest, and rate limit in requests a minute (None: the server's; 0: unlimited)."""
 
     name: str
     digest: str
@@ -28,32 +28,32 @@ class Key:
 
 
 def read_keys(path: Path) -> list[Key]:
-    """Read lines of name, digest and perhaps a limit; empty lines and those that begin with # do not count."""
+    """Read lines of NAME DIGEST [LIMIT]; empty lines and comments (#) are skipped."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror}): make keys with `knnmt serve --new-key`") from None
+        raise UsageError(f"{path}: {error.strerror}; create keys with `knnmt serve --new-key`") from None
     except UnicodeDecodeError:
-        raise DataError(f"{path} is not UTF-8: make keys with `knnmt serve --new-key NAME`") from None
+        raise DataError(f"{path}: not UTF-8; create keys with `knnmt serve --new-key NAME`") from None
     keys = []
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.startswith("#"):
             continue
         match = _LINE.fullmatch(line.strip())
         if match is None:
-            raise DataError(f"{path}:{number}: a line is NAME DIGEST [LIMIT]; make one with `knnmt serve --new-key`")
+            raise DataError(f"{path}:{number}: expected NAME DIGEST [LIMIT]; create keys with `knnmt serve --new-key`")
         keys.append(Key(match["name"], match["digest"], int(match["limit"]) if match["limit"] else None))
     if not keys:
-        raise DataError(f"{path} holds no key, so nobody could ask: make one with `knnmt serve --new-key NAME`")
+        raise DataError(f"{path}: contains no keys; create one with `knnmt serve --new-key NAME`")
     return keys
 
 
 def add_key(path: Path, name: str, limit: int | None = None) -> str:
-    """Make a key, append its digest to a file that only its owner may read, and give the key: it is kept nowhere."""
+    """Create a key and append its digest to a file that only its owner may read. The key itself is stored nowhere."""
     if not re.fullmatch(r"[^\s#]\S*", name):
-        raise UsageError(f"{name!r} is no name for a key: use letters and digits, without spaces")
+        raise UsageError(f"{name!r} is not a valid key name: use letters and digits, no spaces")
     if path.exists() and any(key.name == name for key in read_keys(path)):
-        raise UsageError(f"{path} has a key {name!r} already: take another name, or remove its line")
+        raise UsageError(f"{path}: a key named {name!r} already exists; choose another name, or remove its line")
     key = secrets.token_urlsafe(32)
     if not path.exists():
         path.touch(mode=0o600)
@@ -63,38 +63,38 @@ def add_key(path: Path, name: str, limit: int | None = None) -> str:
 
 
 def digest(key: str) -> str:
-    """What is kept of a key. Keys are long and random, so a fast digest is enough."""
+    """The SHA-256 of a key. Keys are long and random, so a fast hash is safe."""
     return sha256(key.encode(errors="surrogatepass")).hexdigest()
 
 
 class Doorkeeper:
-    """Lets requests in, or raises 403 or 429."""
+    """Admits requests, or raises 403 or 429."""
 
     def __init__(self, keys: list[Key], limit: int) -> None:
         self._keys, self._limit = keys, limit
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # what is left, and when it was counted
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # requests left, and when counted
 
     @property
     def needs_key(self) -> bool:
-        """Whether there are keys at all."""
+        """Whether requests must carry a key."""
         return bool(self._keys)
 
     def admit(self, request: Request, key: str | None = None) -> None:
-        """Check the key, from the request's fields or its headers, and count the request."""
+        """Check the key, given or in the request's headers, and apply the rate limit."""
         key = key or _key_of(request)
         if not self._keys:
             client = request.client.host if request.client else ""
             self._count(f"@{client}", self._limit)
             return
         if not key:
-            raise HTTPException(403, "an API key is needed: ask whoever runs this server for one")
+            raise HTTPException(403, "API key required: ask the operator of this server for one")
         found = self._find(key)
         if found is None:
             raise HTTPException(403, "Invalid API key")
         self._count(found.digest, self._limit if found.limit is None else found.limit)
 
     def _find(self, key: str) -> Key | None:
-        """All are compared, each in constant time, so that the time tells nothing."""
+        """Compare with all keys, each in constant time, so that timing reveals nothing."""
         given, found = digest(key), None
         for each in self._keys:
             if hmac.compare_digest(each.digest, given):
@@ -102,7 +102,7 @@ class Doorkeeper:
         return found
 
     def _count(self, who: str, limit: int) -> None:
-        """A bucket that holds a minute's requests and fills up steadily."""
+        """Apply a token bucket that holds a minute's requests."""
         if not limit:
             return
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""The application: `create_app(translator)` is an ASGI app, `run` serves it until it is told to stop."""
+"""The application: `create_app(translator)` makes an ASGI app, `run` serves it until SIGTERM."""
 
 import asyncio
 import contextlib
@@ -24,36 +24,37 @@ from starlette.middleware.cors import CORSMiddleware
 from knnmt import __version__, host
 from knnmt.errors import DataError, KnnmtError, StoreError, UsageError
 from knnmt.languages import Languages
-from knnmt.server import libretranslate, memory, translation
 from knnmt.server.access import Doorkeeper, read_keys
+from knnmt.server.api_reference import api_reference
+from knnmt.server.dependencies import Server, Serving
 from knnmt.server.detection import Pair, languages_of
-from knnmt.server.docs import docs_page
 from knnmt.server.fields import explained
-from knnmt.server.jobs import Jobs
+from knnmt.server.imports import Imports
 from knnmt.server.metrics import Metrics
+from knnmt.server.middleware import FAILED, GuardMiddleware
+from knnmt.server.routes import libretranslate, memory, translation
 from knnmt.server.settings import ServerSettings
-from knnmt.server.shell import FAILED, Shell
-from knnmt.server.state import Server, Serving
-from knnmt.server.worker import GRACE, UnavailableError, Worker, log_failure
+from knnmt.server.work_items import UnavailableError, log_failure
+from knnmt.server.worker import GRACE, Worker
 from knnmt.translate import Translator
 
 _log = logging.getLogger(__name__)
 PAGE = Path(__file__).parent / "page"
-HEADERS = ("Authorization", "Content-Type")  # that pages of other origins may send
+CORS_HEADERS = ("Authorization", "Content-Type")
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Error(BaseModel):
-    """What went wrong."""
+    """An error."""
 
     error: str
 
 
 class Answer(JSONResponse):
-    """JSON in UTF-8, whatever is in it."""
+    """JSON in UTF-8."""
 
     def render(self, content: Any) -> bytes:
-        """Half a character, which a client may have sent in a name, is no reason to fail."""
+        """Replace lone surrogates that a client sent and an error message quotes."""
         try:
             return super().render(content)
         except UnicodeEncodeError:
@@ -62,38 +63,38 @@ class Answer(JSONResponse):
 
 WRONG: dict[int | str, dict[str, Any]] = {
     400: {"model": Error, "description": "Invalid request"},
-    403: {"model": Error, "description": "No valid API key, or not allowed here"},
-    404: {"model": Error, "description": "Not there"},
-    429: {"model": Error, "description": "Slow down"},
-    500: {"model": Error, "description": "The server failed"},
-    503: {"model": Error, "description": "Too busy, or about to stop: see Retry-After"},
-    504: {"model": Error, "description": "It took too long"},
+    403: {"model": Error, "description": "Missing or invalid API key, or not allowed"},
+    404: {"model": Error, "description": "Not found"},
+    429: {"model": Error, "description": "Rate limit exceeded"},
+    500: {"model": Error, "description": "Internal error"},
+    503: {"model": Error, "description": "Overloaded or shutting down: see Retry-After"},
+    504: {"model": Error, "description": "Timed out"},
 }
 
 
 def create_app(
     translator: Translator, settings: ServerSettings | None = None, languages: Languages | None = None
 ) -> FastAPI:
-    """An application that serves a translator, which from then on is its own."""
+    """An application that serves a translator, and owns it from then on."""
     settings = settings or ServerSettings()
     languages = languages or languages_of(translator)
     metrics = Metrics()
     worker = Worker(translator, settings, metrics)
-    jobs = Jobs(translator, worker, metrics, languages)
-    keys = read_keys(settings.keys) if settings.keys is not None else []
-    server = Server(translator, settings, Pair(languages), worker, Doorkeeper(keys, settings.rate_limit), metrics, jobs)
+    imports = Imports(translator, worker, metrics, languages)
+    doorkeeper = Doorkeeper(read_keys(settings.keys) if settings.keys is not None else [], settings.rate_limit)
+    server = Server(translator, settings, Pair(languages), worker, doorkeeper, metrics, imports)
 
     @contextlib.asynccontextmanager
-    async def living(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         worker.start()
         yield
         await anyio.to_thread.run_sync(server.stop)
 
     app = FastAPI(
         title="knnmt",
-        description="Translation that adapts to your own translations at once.",
+        description="Machine translation that adapts to your own translations at once.",
         version=__version__,
-        lifespan=living,
+        lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
         responses=WRONG,
@@ -103,45 +104,45 @@ def create_app(
     app.include_router(libretranslate.router)
     app.include_router(translation.router)
     app.include_router(memory.router)
-    _add_own(app)
+    _add_monitoring(app)
     _add_page(app)
-    _answer_errors(app)
-    app.openapi = lambda: _described(app)  # type: ignore[method-assign]
+    _add_error_handlers(app)
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     if settings.cors:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=settings.cors,
             allow_methods=["*"],
-            allow_headers=HEADERS,
+            allow_headers=CORS_HEADERS,
         )
-    app.add_middleware(Shell, settings=settings, metrics=metrics)
+    app.add_middleware(GuardMiddleware, settings=settings, metrics=metrics)
     return app
 
 
-def _add_own(app: FastAPI) -> None:
-    """Routes about the server itself."""
+def _add_monitoring(app: FastAPI) -> None:
+    """Add the routes for probes and Prometheus."""
 
     @app.get("/ready", tags=["Server"], response_model=libretranslate.Health)
     async def ready(server: Serving) -> Any:
-        """Tell whether the server takes requests, and gets on with them."""
+        """Report whether the server accepts requests and makes progress."""
         if not server.worker.ready:
-            raise UnavailableError("the server does not take requests, or is stuck with one", 5)
+            raise UnavailableError("the server is shutting down, or the model is stuck", 5)
         return {"status": "ready"}
 
     @app.get("/metrics", tags=["Server"], response_class=Response)
     async def metrics(server: Serving) -> Response:
-        """Counts for Prometheus."""
+        """Metrics for Prometheus."""
         if server.translator.store is not None:
             server.metrics.memory.set(len(server.translator.store))
         return Response(server.metrics.text(), media_type=PROMETHEUS)
 
 
 def _add_page(app: FastAPI) -> None:
-    """The page, and the interface to read."""
+    """Add the page and the API reference."""
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
-        return HTMLResponse(docs_page(app.openapi()))
+        return HTMLResponse(api_reference(app.openapi()))
 
     if (PAGE / "index.html").is_file():
 
@@ -152,8 +153,8 @@ def _add_page(app: FastAPI) -> None:
         app.mount("/page", StaticFiles(directory=PAGE))
 
 
-def _answer_errors(app: FastAPI) -> None:
-    """All errors are {"error": …}."""
+def _add_error_handlers(app: FastAPI) -> None:
+    """Answer every error with {"error": …}."""
 
     @app.exception_handler(HTTPException)
     async def refused(_: Request, error: HTTPException) -> Answer:
@@ -170,20 +171,22 @@ def _answer_errors(app: FastAPI) -> None:
     @app.exception_handler(TimeoutError)
     async def late(request: Request, _: TimeoutError) -> Answer:
         limit = request.app.state.server.settings.time_limit
-        return Answer({"error": f"not done within {limit:g} seconds: send less at a time"}, 504)
+        return Answer({"error": f"timed out after {limit:g} seconds: send less text at a time"}, 504)
 
     @app.exception_handler(KnnmtError)
     async def failed(_: Request, error: KnnmtError) -> Answer:
         if isinstance(error, DataError | UsageError):
             return Answer({"error": str(error)}, 400)
         if isinstance(error, StoreError) and "another process" in str(error):
-            return Answer({"error": "another process is writing the store: try again later"}, 503, {"Retry-After": "2"})
+            return Answer(
+                {"error": "another process is writing to the store: try again later"}, 503, {"Retry-After": "2"}
+            )
         log_failure(_log, error)
         return Answer({"error": FAILED}, 500)
 
 
-def _described(app: FastAPI) -> dict[str, Any]:
-    """OpenAPI, without the 422 that this server never answers."""
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI schema, without FastAPI's 422: validation errors are 400 here."""
     if app.openapi_schema is None:
         schema = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         for methods in schema["paths"].values():
@@ -196,22 +199,22 @@ def _described(app: FastAPI) -> dict[str, Any]:
 
 
 def listening(settings: ServerSettings) -> socket.socket:
-    """The place to listen at, taken."""
+    """A socket bound to the server's address."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    taken = socket.socket(family, socket.SOCK_STREAM)
-    host.reuse_address(taken)
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    host.reuse_address(bound)
     try:
-        taken.bind((settings.host, settings.port))
+        bound.bind((settings.host, settings.port))
     except (OSError, UnicodeError) as error:
-        taken.close()
+        bound.close()
         reason = getattr(error, "strerror", None) or error
         where = f"{settings.host}, port {settings.port}"
-        raise UsageError(f"cannot listen at {where} ({reason}): name another (--host, --port)") from None
-    return taken
+        raise UsageError(f"cannot listen on {where} ({reason}): choose another --host or --port") from None
+    return bound
 
 
-class _Graceful(uvicorn.Server):
-    """Tells whoever still waits after `GRACE` seconds that the server stops, rather than to hang up on them."""
+class _GracefulServer(uvicorn.Server):
+    """Answers 503 to requests that are still waiting after `GRACE` seconds, instead of hanging up."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         server: Server = self.config.app.state.server  # type: ignore[union-attr]
@@ -219,17 +222,17 @@ class _Graceful(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def run(app: FastAPI, place: socket.socket) -> None:
-    """Serve until SIGTERM or SIGINT: then take nothing more, finish what can be finished in seconds, and return."""
+def run(app: FastAPI, bound: socket.socket) -> None:
+    """Serve until SIGTERM or SIGINT, then refuse new requests, finish what can be finished in seconds, and return."""
     config = uvicorn.Config(
         app,
-        access_log=False,  # it would log query strings, and addresses
+        access_log=False,  # it would log addresses and query strings
         log_config=None,
         server_header=False,
         timeout_keep_alive=30,
-        timeout_graceful_shutdown=math.ceil(GRACE) + 1,  # then it hangs up on clients that do not come to an end
+        timeout_graceful_shutdown=math.ceil(GRACE) + 1,  # then uvicorn hangs up
     )
-    # uvicorn sends itself the signal once more when it is done, for whoever handled it before
+    # uvicorn raises the signal again when it is done, for the handler that was there before
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    _Graceful(config).run(sockets=[place])
+    _GracefulServer(config).run(sockets=[bound])

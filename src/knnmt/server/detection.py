@@ -1,4 +1,4 @@
-"""The two languages of a server: their names, whether a code means them, and which of them a text is in."""
+"""The language pair of a server: names, matching of language codes, language detection."""
 
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,21 +12,21 @@ from knnmt.translate import Translator
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier
 
-CERTAIN = 0.9  # how sure the identifier must be that a text is in the target language already
-LOOKED_AT = 2000  # characters of a text; more tell nothing new
+CERTAIN = 0.9  # minimum confidence that a text is already in the target language
+LOOKED_AT = 2000  # characters of a text that are read: more do not help
 # py3langid's codes where they differ from the usual ones
 _USUAL = {"no": "nb"}
 
 
 def languages_of(translator: Translator, asked: str | None = None) -> Languages:
-    """The direction of a server: the one asked for, that of its store, or that of its model."""
+    """The language pair of a server: as asked for, else the store's, else the model's."""
     if asked is not None:
         return Languages.parse(asked)
     if translator.store is not None:
         return Languages.parse(translator.store.manifest.languages)
     source, target = translator.model.tokenizer.source, translator.model.tokenizer.target
     if source is None or target is None:
-        raise UsageError(f"{translator.model.name} does not say which languages it translates: name them (--langs)")
+        raise UsageError(f"{translator.model.name} does not specify its languages: set --langs")
     return Languages(normal_tag(source), normal_tag(target))
 
 
@@ -43,7 +43,7 @@ class Pair:
         self.source, self.target = languages.source, languages.target
 
     def listed(self) -> list[dict[str, object]]:
-        """As `/languages` gives them."""
+        """The answer of `/languages`."""
         return [
             {"code": self.source, "name": name_of(self.source), "targets": [self.target]},
             {"code": self.target, "name": name_of(self.target), "targets": []},
@@ -64,14 +64,14 @@ class Pair:
         return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
     def detect(self, text: str) -> tuple[str, float]:
-        """The likeliest language of all, and how sure that is, from 0 to 1."""
+        """The most likely language, with a confidence from 0 to 1."""
         code, certainty = self._identifier.classify(text[:LOOKED_AT])
         code = _USUAL.get(code, code)
         own = next((tag for tag in (self.source, self.target) if closeness(tag, code)), code)
         return own, float(certainty)
 
     def guess(self, text: str) -> tuple[str, float]:
-        """Which of the two languages a text is in: the source, unless it is surely the target."""
+        """Which of the two languages a text is in: the source, unless it is clearly the target."""
         ranked = {_USUAL.get(code, code): float(p) for code, p in self._identifier.rank(text[:LOOKED_AT])}
         source, target = (ranked.get(tag.partition("-")[0], 0.0) for tag in (self.source, self.target))
         share = target / (source + target) if source + target > 0 else 0.0

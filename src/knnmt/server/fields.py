@@ -1,4 +1,4 @@
-"""The fields of a request, however a client sends them: JSON, a form, or the address."""
+"""The fields of a request, sent as JSON, as a form, or in the query string."""
 
 import json
 from typing import Any, TypeVar
@@ -8,13 +8,13 @@ from fastapi import HTTPException, Request
 from pydantic import BaseModel, ValidationError
 
 Model = TypeVar("Model", bound=BaseModel)
-MOST = 64  # fields of a form
-NO_FIELDS = frozenset({"body", "query", "path", "str", "int", "float", "bool"})  # in the place that a fault has
+MAX_FIELDS = 64  # of a form
+NO_FIELDS = frozenset({"body", "query", "path", "str", "int", "float", "bool"})  # other parts of pydantic's `loc`
 MISSING = ("missing", "string_too_short", "too_short")
 
 
 async def fields(request: Request, model: type[Model]) -> Model:
-    """What a request asks for, or 400. An empty field counts as one that is not there."""
+    """Parse and validate the fields of a request; 400 if they are invalid. An empty field counts as missing."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json" or kind.endswith("+json"):
         given = _json(await request.body())
@@ -28,7 +28,7 @@ async def fields(request: Request, model: type[Model]) -> Model:
 
 
 def explained(errors: Any) -> str:
-    """The first fault, in words."""
+    """The first validation error, in words."""
     first = errors[0]
     parts = (str(part) for part in reversed(first["loc"]))
     name = next((part for part in parts if part.isidentifier() and part.islower() and part not in NO_FIELDS), "body")
@@ -51,24 +51,24 @@ def _form(body: bytes, kind: str) -> dict[str, Any]:
     if kind not in ("", "application/x-www-form-urlencoded"):
         return {}
     try:
-        pairs = parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MOST)
+        pairs = parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
     except ValueError:
-        raise HTTPException(400, "Invalid request: the form is not UTF-8, or has too many fields") from None
+        raise HTTPException(400, "Invalid request: form not UTF-8, or too many fields") from None
     return _first(pairs)
 
 
 async def _multipart(request: Request) -> dict[str, Any]:
     try:
-        async with request.form(max_files=0, max_fields=MOST, max_part_size=1 << 30) as form:
+        async with request.form(max_files=0, max_fields=MAX_FIELDS, max_part_size=1 << 30) as form:
             return _first([(name, value) for name, value in form.multi_items() if isinstance(value, str)])
     except HTTPException:
         raise
-    except Exception:  # the parser has many ways to say that a form is broken
-        raise HTTPException(400, "Invalid request: the form is broken") from None
+    except Exception:  # the parser raises many kinds of errors
+        raise HTTPException(400, "Invalid request: malformed form") from None
 
 
 def _first(pairs: list[tuple[str, str]]) -> dict[str, Any]:
-    """Of several values of a field the first counts; lines end in line feeds, as a form need not have it."""
+    """The first value of each field, with line ends normalised to line feeds."""
     given: dict[str, Any] = {}
     for name, value in pairs:
         given.setdefault(name, value.replace("\r\n", "\n").replace("\r", "\n"))
@@ -76,7 +76,7 @@ def _first(pairs: list[tuple[str, str]]) -> dict[str, Any]:
 
 
 def body_schema(model: type[BaseModel], *, form: bool = True) -> dict[str, Any]:
-    """What OpenAPI says of such a request."""
+    """The OpenAPI description of a request body."""
     schema = model.model_json_schema()
     kinds = ["application/json", *(["application/x-www-form-urlencoded", "multipart/form-data"] if form else [])]
     return {"requestBody": {"required": True, "content": {kind: {"schema": schema} for kind in kinds}}}

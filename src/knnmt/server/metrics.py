@@ -1,4 +1,4 @@
-"""What is counted, for Prometheus: how much and how fast, never who or what."""
+"""Metrics for Prometheus: counts and durations, never clients or texts."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
@@ -7,27 +7,23 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 class Metrics:
-    """Labels are routes as the code spells them, methods and status codes: a fixed set, whatever clients send."""
+    """The metrics. Labels are path patterns, methods and status codes: a fixed set, whatever clients send."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        self.requests = Counter("knnmt_requests", "Requests answered", ["method", "route", "status"], registry=registry)
+        self.requests = Counter("knnmt_requests", "Requests handled", ["method", "route", "status"], registry=registry)
         self.seconds = Histogram(
-            "knnmt_request_seconds", "Time to answer", ["route"], buckets=SECONDS, registry=registry
+            "knnmt_request_seconds", "Time to handle a request", ["route"], buckets=SECONDS, registry=registry
         )
-        self.batch_segments = Histogram(
-            "knnmt_batch_segments", "Texts translated together", buckets=SIZES, registry=registry
-        )
-        self.batch_requests = Histogram(
-            "knnmt_batch_requests", "Requests served by one batch", buckets=SIZES, registry=registry
-        )
+        self.batch_segments = Histogram("knnmt_batch_segments", "Texts in a batch", buckets=SIZES, registry=registry)
+        self.batch_requests = Histogram("knnmt_batch_requests", "Requests in a batch", buckets=SIZES, registry=registry)
         self.tokens = Counter("knnmt_source_tokens", "Source tokens translated", registry=registry)
-        self.busy = Counter("knnmt_model_seconds", "Time that the model was at work", registry=registry)
+        self.busy = Counter("knnmt_model_seconds", "Time the model was busy", registry=registry)
         self.taught = Counter("knnmt_taught_segments", "Segments added to the store", registry=registry)
-        self.waiting = Gauge("knnmt_waiting_requests", "Requests that wait for the model", registry=registry)
+        self.waiting = Gauge("knnmt_waiting_requests", "Requests in the queue", registry=registry)
         self.memory = Gauge("knnmt_memory_segments", "Segments in the store", registry=registry)
 
     def text(self) -> bytes:
-        """All of it as Prometheus reads it."""
+        """All metrics in Prometheus' text format."""
         return generate_latest(self.registry)

@@ -51,7 +51,7 @@ def _frequencies(store: Store) -> dict[str, int]:
     """How many types have up to 1, 10, 100, … stored tokens; nothing for a store without tokens."""
     if not store.provides("type_offsets"):
         return {}
-    tokens = sum(np.diff(part["type_offsets"]) for part in store.parts)
+    tokens = np.sum([np.diff(part["type_offsets"]) for part in store.parts], axis=0)
     tokens = tokens[tokens > 0]
     bounds = 10 ** np.arange(len(str(int(tokens.max(initial=1)))) + 1)
     return {

@@ -7,8 +7,10 @@ import torch
 from numpy.typing import NDArray
 
 from knnmt.align.bitext import Bitext, Links
-from knnmt.csr import offsets_of
+from knnmt.csr import Int64, offsets_of
 from knnmt.errors import DataError
+
+SCALE_SAMPLE = 4000  # pairs of keys whose median distance is the scale of temperatures
 
 
 def group_by_type(bitext: Bitext, links: Links, vocabulary: int) -> dict[str, NDArray[Any]]:
@@ -42,3 +44,13 @@ def stored(states: torch.Tensor, unit: bool) -> NDArray[np.float16]:
     if not bool(half.isfinite().all()):
         raise DataError("the model's states do not fit into 16-bit floats: try the other kind of key")
     return half.numpy()
+
+
+def scale_pairs(entries: int, seed: int) -> Int64:
+    """The entries whose distances give the scale of a store, in pairs: (2, SCALE_SAMPLE)."""
+    return np.random.default_rng(seed).integers(entries, size=(2, SCALE_SAMPLE))
+
+
+def scale_of(keys: NDArray[np.float32]) -> float:
+    """The scale: the median squared distance of two random keys. keys: (2, SCALE_SAMPLE, d), of `scale_pairs`."""
+    return max(float(np.median(np.square(keys[0] - keys[1]).sum(axis=1))), 1e-6)

@@ -19,7 +19,7 @@ from knnmt.errors import StoreError
 from knnmt.files import checksum, digest, write_whole
 from knnmt.store.schema import SHARED, expect_size
 
-FORMAT = 2
+FORMAT: Literal[2] = 2
 MANIFEST = "manifest.json"
 ALIGNER, INDEX = "aligner.safetensors", "index.faiss"  # files of a part that are no arrays; the former in format 1
 TUNED = "settings.json"  # of retrieval, beside the parts: what was found best for the store

@@ -4,10 +4,12 @@ A tie between two entries goes to the lower number, so the order of the parts is
 reading needs to know of parts and lessons: it is the same for one store and for several that are opened together.
 """
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +17,9 @@ from numpy.typing import NDArray
 
 from knnmt.corpus.segment import Segment
 from knnmt.csr import Int64
+from knnmt.model.represent import StateModel
 from knnmt.store.lessons import LessonPart, Lessons
+from knnmt.store.manifest import Manifest
 from knnmt.store.part import Part, Side
 from knnmt.store.schema import SHARED
 
@@ -27,8 +31,27 @@ class Match(NamedTuple):
     segment: Segment
 
 
-class Numbering:
-    """Parts, and the lessons of one or several journals; `name` is what errors call it."""
+class Numbering(ABC):
+    """Parts, and the lessons of one or several journals: what a search reads. `name` is what errors call it.
+
+    path, manifest: of the store, or of the one of several that learns; scale: of the keys of all parts
+    """
+
+    path: Path
+    manifest: Manifest
+    scale: float
+
+    @abstractmethod
+    def check(self, model: StateModel) -> None:
+        """Refuse a model that this was not made with: its states would mean nothing here."""
+
+    @abstractmethod
+    def refresh(self) -> bool:
+        """Take up what others have written since this was opened; says whether there was anything."""
+
+    @abstractmethod
+    def memory_of(self, number: int) -> str:
+        """The name of the store that a segment belongs to."""
 
     def _lay_out(self, name: str, parts: Sequence[Part], taught: Sequence[Lessons]) -> None:
         """Take parts that follow each other in numbers, and lessons that are numbered behind them."""

@@ -68,7 +68,7 @@ declare(
         "target_norms": Array("float32", ("entries",)),  # squared lengths of the keys
         "target_codes": Array("uint8", ("entries", "subspaces")),
         "target_codebooks": Array("float32", ("subspaces", "256", "subwidth")),
-        # source tokens that have links, sorted by type, then cluster, then place in the corpus
+        # source tokens that have links, sorted by type, then place in the corpus
         "type_offsets": offsets("source_vocabulary", into="tokens"),
         "link_offsets": offsets("tokens", into="links"),
         "link_entries": Array("int32", ("links",), below="entries"),
@@ -82,6 +82,7 @@ declare(
         # clusters of a type's tokens: the means of both sides, and their entries nearest to the target mean, ranked
         "cluster_offsets": offsets("source_vocabulary", into="clusters"),
         "cluster_starts": offsets("clusters", into="tokens"),
+        "cluster_members": Array("int32", ("tokens",), below="tokens"),  # rows of tokens, cluster by cluster, rising
         "cluster_source": Array("float16", ("clusters", "width")),
         "cluster_target": Array("float16", ("clusters", "width")),
         "ranking_offsets": offsets("clusters", into="ranked"),
@@ -111,6 +112,7 @@ declare(
         "small_source_projection": Array("float32", ("width", "source_small")),
         "token_segments": Array("int32", ("tokens",), below="segments"),
         "token_shares": Array("int16", ("tokens",)),  # what each adds to its segment's score
+        "type_segments": Array("int32", ("source_vocabulary",)),  # how many segments have a token of each type
         "segment_starts": offsets("segments", into="tokens"),
         "segment_tokens": Array("int32", ("tokens",), below="tokens"),
         # above many clusters of one type, a second level: ranges of clusters and their means

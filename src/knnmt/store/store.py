@@ -72,7 +72,7 @@ class Store(Numbering):
 
     def _take(self, manifest: Manifest) -> None:
         """Be the store that a manifest describes, with what its journal says by now."""
-        self.manifest, parts = manifest, []
+        self.manifest, self.scale, parts = manifest, manifest.scale, []
         segment, entry = self._first
         for sealed in manifest.parts:
             parts.append(Part(self.path / sealed.name, sealed, segment, entry))
@@ -107,10 +107,9 @@ class Store(Numbering):
         aligner = self.manifest.aligner
         return files if aligner is None else files | {aligner_name(aligner): aligner}
 
-    @property
-    def scale(self) -> float:
-        """The median squared distance of two random keys."""
-        return self.manifest.scale
+    def memory_of(self, number: int) -> str:
+        """The name of the store that a segment belongs to: this one."""
+        return self.path.resolve().name
 
     def check(self, model: StateModel) -> None:
         """Refuse a model that this store was not made with: its states would mean nothing here."""

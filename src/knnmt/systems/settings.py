@@ -24,38 +24,31 @@ Adapt = Literal["constant", "distance", "learned"]
 class RetrievalSettings(Settings):
     """How a store is searched, and how much what is found counts. Distances are in the store's metric."""
 
-    system: str = Field(default="auto", description="which of the systems; auto: the best that the store has")
-    k: int | None = Field(
-        default=16, ge=1, le=4096, description="neighbours; null for a whole cluster (faster only; similar has no k)"
-    )
+    system: str = Field(default="auto", description="retrieval system; auto: the best that the store has")
+    # None: a whole cluster (faster)
+    k: int | None = Field(default=16, ge=1, le=4096, description="neighbours per step")
     c: int | None = Field(
-        default=None,
-        ge=1,
-        description="training tokens (similar, fast) or prototypes (proto) that a source token sees; "
-        "default: by the system",
+        default=None, ge=1, description="training tokens (or prototypes) per source token; default: by the system"
     )
-    segments: int = Field(default=4, ge=0, description="training segments that a sentence sees whole (similar)")
+    segments: int = Field(default=4, ge=0, description="similar training segments used whole (similar)")
     temperature: float | None = Field(
-        default=None, gt=0, allow_inf_nan=False, description="T: the softmax is over -distance/T; default: by the store"
+        default=None, gt=0, allow_inf_nan=False, description="softmax temperature (T); default: by the store"
     )
     weight: float | None = Field(
         default=None,
         ge=0,
         le=1,
-        description="λ: the share of p_kNN, or the most of it; default: by the system",
+        description="maximum share of p_kNN (λ); default: by the system",
         validation_alias=AliasChoices("lambda", "weight"),  # `lambda` is a word of Python
         serialization_alias="lambda",
     )
-    adapt: Adapt = Field(
-        default="distance",
-        description="λ is constant, falls with the nearest neighbour's distance, or is what a gate has learned",
-    )
+    adapt: Adapt = Field(default="distance", description="how λ is set; learned needs tuned settings")
     reach: float | None = Field(
-        default=None, gt=0, allow_inf_nan=False, description="τ: the distance at which λ is 0; default: by the store"
+        default=None, gt=0, allow_inf_nan=False, description="distance at which λ is 0 (τ); default: by the store"
     )
-    probe: int = Field(default=1, ge=1, description="clusters that are ranked together (faster)")
-    nprobe: int = Field(default=32, ge=1, description="lists searched where not all are: FAISS index, large types")
-    index: bool = Field(default=False, description="search by the store's FAISS index instead of exactly (knn)")
+    probe: int = Field(default=1, ge=1, description="clusters ranked together (faster)")
+    nprobe: int = Field(default=32, ge=1, description="lists searched, of a FAISS index or large types")
+    index: bool = Field(default=False, description="search the store's FAISS index (knn)")
 
     def of(self, system: str) -> "RetrievalSettings":
         """The settings for a system; where they were found for another one, what only that one takes is left out."""

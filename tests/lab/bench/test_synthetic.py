@@ -44,7 +44,7 @@ def written(shape: Shape, folder: Path) -> Datastore:
 
 def test_with_keys_it_serves_whatever_needs_them(tmp_path: Path) -> None:
     store = written(KEYED, tmp_path)
-    assert len(list(store.verify())) == len(store.parts[0].files)
+    assert len(list(store.verify())) == len(store.files)
     assert {"knn", "fast", "fast-clustered", "faster", "faster-exact"} <= set(served(store))
     assert store.sizes["entries"] == store.sizes["tokens"] == 3000
     assert store.segment(0).source == ""

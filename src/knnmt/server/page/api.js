@@ -1,4 +1,4 @@
-// Talks to the server. Errors carry the server's own message and its status (0: no answer at all).
+// Requests to the server. Errors carry the server's message and status (0: no response).
 
 let key = sessionStorage.getItem("knnmt-key") || "";
 
@@ -31,14 +31,14 @@ export async function request(path, { method = "GET", json, body, type, signal }
     response = await fetch(path, { method, headers, body, signal });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ServerError("the server does not answer", 0);
+    throw new ServerError("the server is not responding", 0);
   }
   if (response.ok) return response;
   let message = `${response.status} ${response.statusText}`.trim();
   try {
     message = (await response.json()).error || message;
   } catch {
-    // no JSON: something before the server answered, and its status is all there is to say
+    // not JSON: a proxy answered, and the status is all there is
   }
   throw new ServerError(message, response.status, Number(response.headers.get("Retry-After")) || 0);
 }

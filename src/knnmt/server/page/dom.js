@@ -1,10 +1,10 @@
-// Small helpers: everything is made of nodes and text, never of HTML in strings.
+// DOM helpers: everything is built from nodes and text, never from HTML strings.
 
-export const languages = { source: "", target: "" }; // codes, for the lang of what is shown
+export const languages = { source: "", target: "" }; // codes, for lang attributes
 
 export const $ = (id) => document.getElementById(id);
 
-// An element with attributes, listeners (onclick, …) and children; what is null is left out.
+// Make an element with attributes, listeners (onclick, …) and children; null children are skipped.
 export function make(name, options = {}, ...children) {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(options)) {
@@ -20,11 +20,17 @@ export const show = (node, shown) => {
   node.hidden = !shown;
 };
 
+// Grow a text area to its content.
+export function fit(area) {
+  area.style.height = "auto";
+  area.style.height = `${area.scrollHeight + 2}px`;
+}
+
 export const counted = (count, one, many = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 
-export const percent = (share) => `${Math.round(100 * share)} %`;
+export const percent = (share) => `${Math.round(100 * share)}%`;
 
-// A probability: two digits, three for a small one.
+// A probability with two digits, three if it is small.
 export function digits(p) {
   if (p === 0 || p >= 0.1) return p.toFixed(2);
   return p < 0.0005 ? "<0.001" : p.toFixed(3);

@@ -1,12 +1,12 @@
-// The memory: what was taught last, a search, removal, and the import of TMX files.
+// The memory: recently taught segments, search, removal, import and export of TMX files.
 
 import { ask, hasKey, request } from "./api.js";
 import { $, counted, languages, make, show } from "./dom.js";
 
 const PAGE = 20;
-const POLL = 400; // milliseconds between looks at an import
+const POLL = 400; // milliseconds between two requests for the progress of an import
 
-let changed = () => {}; // called when translations may come out otherwise
+let changed = () => {}; // called with what happened when translations may change
 let learns = false;
 let sought = "";
 let shown = 0;
@@ -20,7 +20,7 @@ export async function start(settings, onchange) {
   show($("list-title"), settings.store);
   show($("export"), settings.store);
   if (!settings.store) {
-    $("memory-size").textContent = "this server has none";
+    $("memory-size").textContent = "none on this server";
     return;
   }
   $("search").addEventListener("submit", (event) => event.preventDefault());
@@ -38,11 +38,11 @@ export async function start(settings, onchange) {
     $("list").children[first]?.querySelector("button")?.focus();
   });
   $("export").addEventListener("click", (event) => {
-    if (!hasKey()) return; // a plain link will do
+    if (!hasKey()) return; // the plain link works
     event.preventDefault();
     save();
   });
-  if (learns) receive();
+  if (learns) acceptFiles();
   await refresh();
 }
 
@@ -68,8 +68,8 @@ async function load(offset) {
   else $("list").replaceChildren(...items);
   shown = offset + items.length;
   show($("more"), found.more);
-  if (sought) $("list-title").textContent = shown ? "Found" : `Nothing with “${sought}”`;
-  else $("list-title").textContent = shown ? "Taught most recently" : "Nothing was taught yet";
+  if (sought) $("list-title").textContent = shown ? "Results" : `No results for “${sought}”`;
+  else $("list-title").textContent = shown ? "Recently taught" : "Nothing taught yet";
 }
 
 function item(segment) {
@@ -91,7 +91,7 @@ function item(segment) {
     }
     await refresh();
     ($("list").querySelector("button") || $("sought")).focus();
-    changed("removed");
+    changed("Removed.");
   });
   return row;
 }
@@ -105,10 +105,10 @@ async function save() {
 
 // ---------------------------------------------------------------------------------------------------- import
 
-function receive() {
+function acceptFiles() {
   $("file").addEventListener("change", () => {
     const [file] = $("file").files;
-    if (file) take(file);
+    if (file) upload(file);
     $("file").value = "";
   });
   let depth = 0;
@@ -132,32 +132,32 @@ function receive() {
     const [file] = event.dataTransfer?.files || [];
     if (!file) return;
     event.preventDefault();
-    take(file);
+    upload(file);
   });
 }
 
-async function take(file) {
+async function upload(file) {
   const bar = $("import-bar");
   show($("import-state"), true);
   show($("import-faults"), false);
   $("import-state").classList.remove("error");
   show(bar, true);
   bar.removeAttribute("value");
-  say(`Sending ${file.name}…`);
+  say(`Uploading ${file.name}…`);
   try {
     let job = await ask("v1/memory/import", { method: "POST", body: file, type: "application/xml" });
     while (job.state === "waiting" || job.state === "running") {
       bar.max = job.total || 1;
       bar.value = job.done;
       const reached = `${job.done.toLocaleString("en")} of ${counted(job.total, "segment")}`;
-      say(job.state === "waiting" ? `${file.name} waits for its turn…` : `Importing ${file.name}: ${reached}`);
+      say(job.state === "waiting" ? `${file.name} is queued…` : `Importing ${file.name}: ${reached}`);
       await new Promise((wake) => setTimeout(wake, POLL));
       job = await ask(`v1/jobs/${encodeURIComponent(job.id)}`);
     }
     show(bar, false);
     report(file, job);
     await refresh();
-    changed("imported");
+    changed("Imported.");
   } catch (error) {
     show(bar, false);
     fail(`${file.name} was not imported: ${error.message}`);
@@ -167,20 +167,20 @@ async function take(file) {
 function report(file, job) {
   const { added, dropped, faults } = job.report;
   const reasons = Object.entries(dropped).map(([reason, count]) => `${count.toLocaleString("en")} ${reason}`);
-  const left = reasons.length ? `; left out: ${reasons.join(", ")}` : "";
+  const left = reasons.length ? `; dropped: ${reasons.join(", ")}` : "";
   const words = `${counted(added, "segment")} added from ${file.name}${left}.`;
   if (job.state === "done") say(words);
   else fail(`The import ${job.state}${job.error ? `: ${job.error}` : ""}. ${words}`);
   show($("import-faults"), faults.length > 0);
-  $("import-faults").querySelector("summary").textContent = counted(faults.length, "fault");
+  $("import-faults").querySelector("summary").textContent = counted(faults.length, "error");
   $("import-faults").querySelector("ul").replaceChildren(...faults.map((fault) => make("li", {}, fault)));
 }
 
-function say(words) {
-  $("import-words").textContent = words;
+function say(text) {
+  $("import-words").textContent = text;
 }
 
-function fail(words) {
+function fail(text) {
   $("import-state").classList.add("error");
-  say(words);
+  say(text);
 }

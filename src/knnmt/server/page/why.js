@@ -1,13 +1,13 @@
-// The panel that tells where a word comes from.
+// The panel that explains a word: probabilities, and the retrieved segments.
 
 import { $, counted, digits, languages, make, percent, show } from "./dom.js";
 
-const CONTEXT = 160; // characters of a segment on either side of the token
-const LITTLE = 0.01; // share of p_kNN below which a segment is folded away
-const TAUGHT = ["suggested", "added"]; // origins of what was taught here
+const CONTEXT = 160; // characters of a segment shown on either side of the token
+const LITTLE = 0.01; // share of p_kNN below which a segment is collapsed
+const TAUGHT = ["suggested", "added"]; // origins of segments taught here
 const HINT =
-  "Choose a word of the translation to see what the model thought of it, what the memory said, " +
-  "and the segments behind that.";
+  "Select a word of the translation to see its probability under the model and under the memory, " +
+  "and the segments behind it.";
 
 export const shade = (share) => Math.min(9, Math.floor(10 * (share ?? 0)));
 
@@ -17,15 +17,15 @@ export function explain(word, system, chosen = 0) {
   show($("why-close"), Boolean(word));
   if (!word) {
     body.replaceChildren(make("p", { class: "quiet" }, HINT));
-    tell("");
+    announce("");
     return;
   }
   const heading = make("p", { class: "chosen" }, make("strong", { lang: languages.target }, word.text));
   if (word.memory === null) {
-    const alone = "The system base is the model alone: it looks nothing up.";
-    const reason = system === "base" ? alone : "There is no evidence for this word.";
+    const alone = "The base system is the model alone: it does not use the memory.";
+    const reason = system === "base" ? alone : "No evidence for this word.";
     body.replaceChildren(heading, make("p", { class: "quiet" }, reason));
-    tell(reason);
+    announce(reason);
     return;
   }
   heading.append(make("span", { class: "quiet" }, ` ${percent(word.memory)} from memory`));
@@ -34,11 +34,11 @@ export function explain(word, system, chosen = 0) {
   body.replaceChildren(heading, ...parts, probabilities(piece), ...segments(piece));
   body.scrollTop = 0;
   const found = counted(piece.neighbours.length, "segment");
-  tell(`${piece.text.trim()}: model ${digits(piece.p_mt)}, memory ${digits(piece.p_knn)}, ${found} below`);
+  announce(`${piece.text.trim()}: model ${digits(piece.p_mt)}, memory ${digits(piece.p_knn)}, ${found} listed`);
 }
 
-function tell(words) {
-  $("told").textContent = words;
+function announce(text) {
+  $("told").textContent = text;
 }
 
 function choice(word, chosen, system) {
@@ -59,7 +59,7 @@ function probabilities(piece) {
     ["Model", "p_MT", piece.p_mt, "model"],
     ["Memory", "p_kNN", piece.p_knn, "memory"],
     ["Weight", "λ", piece.lambda, "weight"],
-    ["Together", "p", piece.p, "both"],
+    ["Combined", "p", piece.p, "both"],
   ];
   const caption = make("caption", { class: "hidden" }, `Probabilities of ${piece.text.trim()}`);
   const table = make("table", { class: "bars" }, caption);
@@ -88,8 +88,8 @@ function symbol(sign) {
 }
 
 function segments(piece) {
-  if (!piece.neighbours.length) return [make("p", { class: "quiet" }, "The memory has nothing near this place.")];
-  const title = make("h3", { class: "small quiet" }, "Segments of the memory, by their share of ", symbol("p_kNN"));
+  if (!piece.neighbours.length) return [make("p", { class: "quiet" }, "The memory has nothing similar.")];
+  const title = make("h3", { class: "small quiet" }, "Retrieved segments, by their share of ", symbol("p_kNN"));
   const heavy = piece.neighbours.filter((one, n) => n === 0 || one.weight >= LITTLE);
   const light = piece.neighbours.slice(heavy.length);
   const found = [title, list(heavy, piece)];
@@ -119,7 +119,7 @@ function origin(one, same) {
   const taught = TAUGHT.includes(one.origin) || (one.id || "").startsWith("taught-");
   if (taught) line.append(make("span", { class: "badge" }, "taught"));
   else line.append([one.origin, one.id].filter(Boolean).join(" · "));
-  if (!same) line.append(line.textContent ? " · " : "", "speaks for another word");
+  if (!same) line.append(line.textContent ? " · " : "", "another word");
   return line;
 }
 
@@ -129,7 +129,7 @@ const tail = (text) => (text.length > CONTEXT ? `${text.slice(0, CONTEXT).replac
 function mark({ token, after }, same) {
   const text = token.trim();
   const space = /^\s/.test(token) && text ? " " : "";
-  // a token without letters is the end of the segment, or a mere space
+  // an empty token is the end of the segment, or a space
   const node = make("mark", {}, text || (after ? "␣" : "end"));
   node.classList.toggle("same", same);
   node.classList.toggle("bare", !text);

@@ -1,9 +1,9 @@
-// From the tokens of a translation to its words, and from two translations to what changed.
+// The words of a translation from its tokens, and the words that differ between two translations.
 
 export const LETTERS = /[\p{L}\p{N}]/u;
 
-// A word: { text, space (before it), pieces (its tokens), memory (their mean share) }. A piece that begins with a space
-// begins a word; marks of punctuation at either end of a word stand for themselves.
+// A word: { text, space (before it), pieces (its tokens), memory (their mean share) }. A piece that starts with a space
+// starts a word; punctuation at either end of a word is a word of its own.
 export function toWords(translation) {
   if (!translation.tokens.length) {
     return translation.text.split(/\s+/).filter(Boolean).map((text, n) => word([{ text }], n > 0));
@@ -12,7 +12,7 @@ export function toWords(translation) {
   let begins = true;
   for (const token of translation.tokens) {
     if (!token.text) {
-      begins = true; // an end: a long text is translated in parts
+      begins = true; // an end token: a long text is translated in pieces
     } else if (begins || /^\s/.test(token.text)) {
       chunks.push([token]);
       begins = false;
@@ -20,10 +20,10 @@ export function toWords(translation) {
       chunks.at(-1).push(token);
     }
   }
-  return chunks.flatMap((pieces, n) => parted(pieces, n > 0));
+  return chunks.flatMap((pieces, n) => splitPunctuation(pieces, n > 0));
 }
 
-function parted(pieces, space) {
+function splitPunctuation(pieces, space) {
   const lettered = pieces.map((piece) => LETTERS.test(piece.text));
   const first = lettered.indexOf(true);
   const last = lettered.lastIndexOf(true);
@@ -39,7 +39,7 @@ function word(pieces, space) {
   return { text, space, pieces, memory: known.length ? sum / known.length : null };
 }
 
-// Which of the new texts are not in the longest common sequence with the old ones.
+// Which of the new words are not in the longest common subsequence with the old ones.
 export function changes(before, after) {
   const rows = before.length + 1;
   const columns = after.length + 1;

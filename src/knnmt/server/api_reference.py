@@ -1,12 +1,12 @@
-"""The interface as a page to read, made from its OpenAPI description: no scripts, nothing from elsewhere."""
+"""The API reference: an HTML page made from the OpenAPI schema, without scripts or external resources."""
 
 import json
 from html import escape
 from typing import Any
 
 
-def docs_page(schema: dict[str, Any]) -> str:
-    """HTML that lists all routes by their groups."""
+def api_reference(schema: dict[str, Any]) -> str:
+    """An HTML page that lists all routes by group."""
     groups: dict[str, list[str]] = {}
     for path, methods in schema["paths"].items():
         for method, about in methods.items():
@@ -15,10 +15,10 @@ def docs_page(schema: dict[str, Any]) -> str:
     parts = [f"<h2>{escape(name)}</h2>{''.join(routes)}" for name, routes in groups.items()]
     title = escape(schema["info"]["title"])
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}: interface</title>'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title} API</title>'
         '<meta name="viewport" content="width=device-width"><link rel="stylesheet" href="/page/style.css"></head>'
-        f"<body><main><h1>{title}: interface</h1><p>{escape(schema['info'].get('description', ''))} "
-        f'For programs: <a href="/openapi.json">openapi.json</a>.</p>{"".join(parts)}</main></body></html>'
+        f"<body><main><h1>{title} API</h1><p>{escape(schema['info'].get('description', ''))} "
+        f'Machine-readable: <a href="/openapi.json">openapi.json</a>.</p>{"".join(parts)}</main></body></html>'
     )
 
 
@@ -40,12 +40,12 @@ def _route(path: str, method: str, about: dict[str, Any], schema: dict[str, Any]
         f"<section><h3><code>{escape(method.upper())} {escape(path)}</code></h3>"
         f"<p>{escape(about.get('description', ''))}</p>{kinds}"
         + (f"<table>{table}</table>" if table else "")
-        + f"<p>Answers: {escape(codes)}</p></section>"
+        + f"<p>Responses: {escape(codes)}</p></section>"
     )
 
 
 def _resolved(part: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """What a reference means; of alternatives the first."""
+    """Follow references; of alternatives take the first."""
     while "$ref" in part or "anyOf" in part:
         part = part["anyOf"][0] if "anyOf" in part else schema["components"]["schemas"][part["$ref"].rpartition("/")[2]]
     return part

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from knnmt.build import pq
 from knnmt.errors import DataError, UsageError
-from knnmt.search import pq
+from knnmt.search.pq import decode
 
 Float32 = NDArray[np.float32]
 Codes = NDArray[np.uint8]
@@ -42,7 +43,7 @@ def encoded(states: NDArray[Any], codebooks: Float32, workers: int = 1) -> Codes
 
 def error(states: NDArray[Any], codebooks: Float32) -> float:
     """Mean squared distance of states from what their codes stand for."""
-    back = pq.decode(torch.from_numpy(encoded(states, codebooks)), torch.from_numpy(codebooks)).numpy()
+    back = decode(torch.from_numpy(encoded(states, codebooks)), torch.from_numpy(codebooks)).numpy()
     return float(((states.astype(np.float64) - back) ** 2).sum(1).mean())
 
 
@@ -139,7 +140,7 @@ def test_no_rows_give_no_codes() -> None:
 def test_codes_of_any_shape_are_decoded(shape: tuple[int, int], lead: list[int], seed: int) -> None:
     codebooks = some_codebooks(*shape, seed)
     codes = np.random.default_rng(seed).integers(0, 256, (*lead, shape[0]), np.uint8)
-    states = pq.decode(torch.from_numpy(codes), torch.from_numpy(codebooks))
+    states = decode(torch.from_numpy(codes), torch.from_numpy(codebooks))
     assert states.shape == (*lead, shape[0] * shape[1])
     flat = states.reshape(-1, shape[0] * shape[1]).numpy()
     for state, code in zip(flat, codes.reshape(-1, shape[0]), strict=True):
@@ -238,4 +239,4 @@ def test_a_gpu_trains_as_well_and_decodes_the_same() -> None:
     codebooks = pq.train(states, subspaces=8, iterations=4, device="cuda")
     assert error(states, codebooks) < 1.1 * error(states, pq.train(states, subspaces=8, iterations=4))
     books, codes = torch.from_numpy(codebooks), torch.from_numpy(encoded(states, codebooks))
-    assert torch.equal(pq.decode(codes.cuda(), books.cuda()).cpu(), pq.decode(codes, books))
+    assert torch.equal(decode(codes.cuda(), books.cuda()).cpu(), decode(codes, books))

@@ -1,45 +1,43 @@
-"""LibreTranslate's interface, as its clients know it. `/suggest` teaches: the next translation knows it."""
+"""LibreTranslate's API. `/suggest` teaches the store: the next translation uses it."""
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import anyio.to_thread
 from fastapi import APIRouter, HTTPException, Request
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from knnmt.corpus import Segment
+from knnmt.server.dependencies import Server, Serving, while_connected
 from knnmt.server.detection import Pair, name_of
 from knnmt.server.fields import body_schema, fields
-from knnmt.server.lines import Lines
-from knnmt.server.state import Server, Serving, while_connected
-from knnmt.server.worker import How
-
-if TYPE_CHECKING:
-    from knnmt.server.markup import Markup
-    from knnmt.server.words import Link
+from knnmt.server.html_document import HtmlDocument
+from knnmt.server.multiline import MultilineTexts
+from knnmt.server.word_alignment import Link, WordAligner
+from knnmt.server.work_items import DecodingOptions
 
 router = APIRouter(tags=["LibreTranslate"])
-ALIGNED = 2000  # characters of texts and translations that are aligned at a time
+ALIGNED = 2000  # characters of texts and translations aligned at a time
 
-ApiKey = Annotated[StrictStr | None, Field(description="API key, where the server needs one")]
+ApiKey = Annotated[StrictStr | None, Field(description="API key, if the server requires one")]
 
 
 class TranslateFields(BaseModel):
-    """What `/translate` takes."""
+    """Fields of `/translate`."""
 
     model_config = ConfigDict(extra="ignore")
 
-    q: StrictStr | list[StrictStr] = Field(description="text, or texts", examples=["Guten Morgen!"])
+    q: StrictStr | list[StrictStr] = Field(description="text, or list of texts", examples=["Guten Morgen!"])
     source: StrictStr = Field(description="language code, or auto", examples=["de"])
     target: StrictStr = Field(description="language code", examples=["en"])
-    format: Literal["text", "html"] = Field(default="text", description="plain text, or HTML whose tags are kept")
-    alternatives: int = Field(default=0, ge=0, description="further translations of each text")
+    format: Literal["text", "html"] = Field(default="text", description="plain text, or HTML (tags are kept)")
+    alternatives: int = Field(default=0, ge=0, description="number of alternative translations")
     api_key: ApiKey = None
 
 
 class DetectFields(BaseModel):
-    """What `/detect` takes."""
+    """Fields of `/detect`."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -48,19 +46,19 @@ class DetectFields(BaseModel):
 
 
 class SuggestFields(BaseModel):
-    """What `/suggest` takes."""
+    """Fields of `/suggest`."""
 
     model_config = ConfigDict(extra="ignore")
 
     q: StrictStr = Field(description="source text", examples=["Guten Morgen!"])
-    s: StrictStr = Field(description="how it should be translated", examples=["Good morning!"])
+    s: StrictStr = Field(description="its translation", examples=["Good morning!"])
     source: StrictStr = Field(description="language code", examples=["de"])
     target: StrictStr = Field(description="language code", examples=["en"])
     api_key: ApiKey = None
 
 
 class Language(BaseModel):
-    """A language that the server knows."""
+    """A language, and the languages it can be translated into."""
 
     code: str
     name: str
@@ -68,14 +66,14 @@ class Language(BaseModel):
 
 
 class Detection(BaseModel):
-    """A language and how sure it is, in per cent."""
+    """A detected language, with a confidence from 0 to 100."""
 
     confidence: float
     language: str
 
 
 class Translated(BaseModel):
-    """Translations: of one text, or of several."""
+    """The translation of a text, or of each text of a list."""
 
     translatedText: str | list[str]  # noqa: N815  the name is LibreTranslate's
     detectedLanguage: Detection | list[Detection] | None = None  # noqa: N815
@@ -96,7 +94,7 @@ class Health(BaseModel):
 
 @router.get("/languages", response_model=list[Language])
 async def languages(server: Serving) -> Any:
-    """The languages of the server."""
+    """List the languages."""
     return server.pair.listed()
 
 
@@ -115,10 +113,11 @@ async def translate(request: Request, server: Serving) -> Any:
     texts = [asked.q] if isinstance(asked.q, str) else asked.q
     server.check_size(texts)
     detected = _languages(server.pair, asked, texts)
-    how = How(beam=max(server.settings.beam, asked.alternatives + 1), n_best=asked.alternatives + 1)
+    beam = max(server.settings.beam, asked.alternatives + 1)
+    options = DecodingOptions(beam=beam, n_best=asked.alternatives + 1)
     wanted = [number for number, found in enumerate(detected) if found["language"] != server.pair.target]
-    work = _translations(server, [texts[number] for number in wanted], asked.format, how)
-    ranked = [[text] for text in texts]  # what is in the target language already stays
+    work = _translations(server, [texts[number] for number in wanted], asked.format, options)
+    ranked = [[text] for text in texts]  # a text already in the target language is returned as it is
     for number, translations in zip(wanted, await while_connected(request, work), strict=True):
         ranked[number] = translations
     answer: dict[str, Any] = {"translatedText": [each[0] for each in ranked]}
@@ -130,7 +129,7 @@ async def translate(request: Request, server: Serving) -> Any:
 
 
 def _languages(pair: Pair, asked: TranslateFields, texts: list[str]) -> list[dict[str, Any]]:
-    """The language of each text, told or found; 400 for others than the server's."""
+    """The language of each text, as given or detected; 400 if the server does not translate that pair."""
     if not pair.is_target(asked.target) and not pair.is_source(asked.target):
         raise HTTPException(400, f"{asked.target} is not supported")
     if asked.source != "auto" and not pair.is_source(asked.source) and not pair.is_target(asked.source):
@@ -147,31 +146,28 @@ def _languages(pair: Pair, asked: TranslateFields, texts: list[str]) -> list[dic
     return [{"language": language, "confidence": round(100 * share, 1)} for language, share in found]
 
 
-async def _translations(server: Server, texts: list[str], kind: str, how: How) -> list[list[str]]:
-    """The translations of each text, the best first."""
+async def _translations(server: Server, texts: list[str], kind: str, options: DecodingOptions) -> list[list[str]]:
+    """The translations of each text, best first."""
     if kind == "text":
-        cut = Lines(texts)
-        return cut.joined(await server.worker.translate(cut.lines, how))
-    return await _translated_html(server, texts, how)
+        multiline = MultilineTexts(texts)
+        return multiline.joined(await server.worker.translate(multiline.lines, options))
+    return await _translated_html(server, texts, options)
 
 
-async def _translated_html(server: Server, texts: list[str], how: How) -> list[list[str]]:
-    """The translations of each page. Tags are read and placed in a thread of their own: there may be thousands."""
-    from knnmt.server.markup import Markup
-    from knnmt.server.words import WordAligner
-
-    pages = await anyio.to_thread.run_sync(lambda: [Markup(text) for text in texts])
-    found = iter(await server.worker.translate([text for page in pages for text in page.texts], how))
-    chosen: list[list[list[str]]] = []  # of each page, the best first, the translations of its texts
+async def _translated_html(server: Server, texts: list[str], options: DecodingOptions) -> list[list[str]]:
+    """The translations of each page, best first. Pages with thousands of tags are handled outside the event loop."""
+    pages = await anyio.to_thread.run_sync(lambda: [HtmlDocument(text) for text in texts])
+    found = iter(await server.worker.translate([text for page in pages for text in page.texts], options))
+    chosen: list[list[list[str]]] = []  # for each page and rank: the translations of its texts
     for page in pages:
         every = [(best, *best.alternatives) for best in itertools.islice(found, len(page.texts))]
-        ranks = range(min(how.n_best, max(map(len, every), default=1)))
+        ranks = range(min(options.n_best, max(map(len, every), default=1)))
         chosen.append([[each[min(rank, len(each) - 1)].text for each in every] for rank in ranks])
     align = WordAligner(server.translator)
     links: dict[tuple[str, str], list[Link]] = {}
     pairs = [pair for page, ranked in zip(pages, chosen, strict=True) for some in ranked for pair in _pairs(page, some)]
-    for some in _portions(pairs):  # aligning needs the tokenizer, which is the model's thread's
-        links |= await server.worker.aside(lambda some=some: {pair: align(*pair) for pair in some})  # type: ignore[misc]
+    for some in _portions(pairs):  # the tokenizer belongs to the model's thread
+        links |= await server.worker.call_soon(lambda some=some: {pair: align(*pair) for pair in some})  # type: ignore[misc]
 
     def place() -> list[list[str]]:
         every = zip(pages, chosen, strict=True)
@@ -180,13 +176,13 @@ async def _translated_html(server: Server, texts: list[str], how: How) -> list[l
     return await anyio.to_thread.run_sync(place)
 
 
-def _pairs(page: "Markup", translations: list[str]) -> Iterator[tuple[str, str]]:
-    """The texts that have tags, with their translations."""
+def _pairs(page: HtmlDocument, translations: list[str]) -> Iterator[tuple[str, str]]:
+    """The texts that contain tags, with their translations."""
     return itertools.compress(zip(page.texts, translations, strict=True), page.tagged)
 
 
 def _portions(pairs: list[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    """Some pairs at a time, so that others need not wait for all."""
+    """Distinct pairs in small portions, so that other requests get their turn."""
     some: list[tuple[str, str]] = []
     size = 0
     for pair in dict.fromkeys(pairs):
@@ -201,7 +197,7 @@ def _portions(pairs: list[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
 
 @router.post("/detect", response_model=list[Detection], openapi_extra=body_schema(DetectFields))
 async def detect(request: Request, server: Serving) -> Any:
-    """Tell the language of a text."""
+    """Detect the language of a text."""
     asked = await fields(request, DetectFields)
     server.doorkeeper.admit(request, asked.api_key)
     server.check_size([asked.q])
@@ -211,7 +207,7 @@ async def detect(request: Request, server: Serving) -> Any:
 
 @router.post("/suggest", response_model=Success, openapi_extra=body_schema(SuggestFields))
 async def suggest(request: Request, server: Serving) -> Any:
-    """Teach how a text is to be translated: it replaces what was taught for the same text before."""
+    """Teach a translation. It replaces an earlier one of the same text."""
     asked = await fields(request, SuggestFields)
     server.doorkeeper.admit(request, asked.api_key)
     server.require_learning(request)
@@ -225,13 +221,13 @@ async def suggest(request: Request, server: Serving) -> Any:
 
 @router.get("/health", response_model=Health)
 async def health() -> Any:
-    """Tell that the server is alive."""
+    """Report that the server is alive."""
     return {"status": "ok"}
 
 
 @router.get("/frontend/settings", response_model=dict[str, Any])
 async def frontend_settings(server: Serving) -> Any:
-    """What a page needs to know."""
+    """Settings for a frontend."""
     pair, limits = server.pair, server.settings
     return {
         "apiKeys": server.doorkeeper.needs_key,

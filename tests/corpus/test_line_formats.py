@@ -62,7 +62,7 @@ def test_regional_suffixes_serve_and_backups_do_not(tmp_path: Path) -> None:
     write(tmp_path / "x.de.bak", "alt\n")
     assert texts(read(tmp_path / "x", DE_EN)) == [("Jänner", "January")]
     write(tmp_path / "x.de-DE", "Januar\n")
-    with pytest.raises(UsageError, match=r"x\.de-AT.*x\.de-DE.*would all do"):
+    with pytest.raises(UsageError, match=r"x\.de-AT.*x\.de-DE.*all match"):
         read(tmp_path / "x", DE_EN)
     assert texts(read(tmp_path / "x", Languages.parse("de-DE-en"))) == [("Januar", "January")]
     assert texts(read(tmp_path / "x.de-AT", DE_EN)) == [("Jänner", "January")]
@@ -114,9 +114,9 @@ def test_bytes_that_are_not_utf8_are_named_by_file_and_line(tmp_path: Path, name
 
 
 def test_a_file_without_line_ends_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "LONGEST_LINE", 100)
+    monkeypatch.setattr(files, "MAX_LINE", 100)
     write(tmp_path / "x.tsv", "a\tb\n" + "a" * 50 + "\t" + "b" * 49 + "\n")
-    with pytest.raises(DataError, match=r"x\.tsv:2: the line is longer"):
+    with pytest.raises(DataError, match=r"x\.tsv:2: line longer"):
         list(read(tmp_path / "x.tsv", DE_EN))
 
 
@@ -174,12 +174,12 @@ def test_jsonl_in_other_languages_is_a_wrong_request_that_names_the_keys(tmp_pat
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ('{"source": "a", ', "broken JSON"),
+        ('{"source": "a", ', "invalid JSON"),
         ('["a", "b"]', "not a JSON object"),
-        ("[" * 100_000, "broken JSON"),
+        ("[" * 100_000, "invalid JSON"),
         ('{"source": "a", "target": null}', "must be strings"),
         ('{"source": "a"}', "no text for"),
-        ('{"source": "\\ud800", "target": "b"}', "half a surrogate"),
+        ('{"source": "\\ud800", "target": "b"}', "lone surrogate"),
     ],
 )
 def test_a_broken_jsonl_row_is_refused_with_its_line(tmp_path: Path, row: str, reason: str) -> None:
@@ -216,7 +216,7 @@ def test_a_folder_an_unknown_suffix_and_a_missing_partner_each_get_their_own_rem
         read(write(tmp_path / "x.fr", "un\n"), DE_EN)
     write(tmp_path / "x.en.gz", "one\n")
     for name in ("x", "x.en.gz"):
-        with pytest.raises(UsageError, match=r"x\.en\.gz has no partner .*x\.de; put both"):
+        with pytest.raises(UsageError, match=r"x\.en\.gz: no partner .*x\.de; name the two"):
             read(tmp_path / name, DE_EN)
 
 
@@ -235,14 +235,14 @@ def test_a_file_that_may_not_be_opened_is_a_usage_error(tmp_path: Path, monkeypa
 def test_broken_gzip_data_are_a_data_error(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "x.tsv.gz"
     path.write_bytes(gzip.compress(b"eins\tone\n" * 1000)[:cut])
-    with pytest.raises(DataError, match=r"x\.tsv\.gz: broken gzip"):
+    with pytest.raises(DataError, match=r"x\.tsv\.gz: corrupt gzip"):
         list(read(path, DE_EN))
 
 
 def test_a_file_that_is_only_called_gz_is_a_data_error(tmp_path: Path) -> None:
     path = tmp_path / "x.tsv.gz"
     path.write_bytes(b"eins\tone\n")
-    with pytest.raises(DataError, match="broken gzip"):
+    with pytest.raises(DataError, match="corrupt gzip"):
         list(read(path, DE_EN))
 
 

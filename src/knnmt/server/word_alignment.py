@@ -1,4 +1,4 @@
-"""Words of a text, and which of them translate which: what moving tags from a text to its translation needs."""
+"""Word alignment between a text and its translation, from the token alignment of the store's aligner."""
 
 import bisect
 import itertools
@@ -7,38 +7,37 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from knnmt.align import Aligner, Bitext
+from knnmt.corpus.clean import UNSPACED
 from knnmt.errors import StoreError
 from knnmt.model.tokenizer import Tokenizer
 from knnmt.translate import Translator
 
-# characters of a text, and of one word: aligning, and counting the letters of pieces, takes the square of these
-LONGEST, LONGEST_WORD = 2000, 200
+MAX_TEXT, MAX_WORD = 2000, 200  # characters: alignment time is quadratic in both
 
 Link = tuple[int, int]
 """Positions of a source word and of a target word, from 0."""
 
-# scripts that are written without spaces: each character counts as a word
-_DENSE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-WORD = re.compile(rf"[{_DENSE}]|[^\W{_DENSE}]+(?:['’\-.][^\W{_DENSE}]+)*|[^\w\s]")
+# each character of a script written without spaces counts as a word
+WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+(?:['’\-.][^\W{UNSPACED}]+)*|[^\w\s]")
 
 
 def words(text: str) -> list[tuple[int, int]]:
-    """Where the words of a text begin and end; a mark of punctuation is a word."""
+    """Start and end of each word of a text; a punctuation mark is a word."""
     return [found.span() for found in WORD.finditer(text)]
 
 
 def diagonal(source: str, target: str) -> list[Link]:
-    """Links by place alone: each word, on the side that has more of them, with the other's at the same share."""
+    """Links by relative position: each word of the longer side with the word at the same fraction of the other."""
     n, m = len(words(source)), len(words(target))
     longer = max(n, m)
     return [(place * n // longer, place * m // longer) for place in range(longer)] if n and m else []
 
 
 class WordAligner:
-    """Links the words of a text and its translation by the alignment model of a translator's store.
+    """Aligns the words of a text and its translation with the aligner of a translator's store.
 
-    A translator without a store, and a store whose links were made elsewhere, have no such model: then by place. So are
-    texts that are longer than a sentence can be.
+    It falls back to `diagonal` where there is no aligner (no store, or one built with given links), and for texts too
+    long to be a sentence.
 
     >>> WordAligner(translator)("Das ist ein Haus.", "That is a house.")
     [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4)]
@@ -56,8 +55,8 @@ class WordAligner:
             return None
 
     def __call__(self, source: str, target: str) -> list[Link]:
-        """The links, sorted, each once."""
-        if self._aligner is None or _endless(source) or _endless(target):
+        """The links, sorted, without duplicates."""
+        if self._aligner is None or _too_long(source) or _too_long(target):
             return diagonal(source, target)
         tokenizer, end = self._model.tokenizer, self._model.special.end
         before, sources, after = _source_pieces(tokenizer, source)
@@ -71,12 +70,12 @@ class WordAligner:
         return sorted({(left[i], right[j]) for i, j in places if 0 <= i < len(left) and j < len(right)})
 
 
-def _endless(text: str) -> bool:
-    return len(text) > LONGEST or max(map(len, text.split()), default=0) > LONGEST_WORD
+def _too_long(text: str) -> bool:
+    return len(text) > MAX_TEXT or max(map(len, text.split()), default=0) > MAX_WORD
 
 
 def _source_pieces(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[list[int]], list[int]]:
-    """What stands before a source text, the ids of each chunk between its spaces, and what stands after it."""
+    """The ids before a source text, of each whitespace-separated chunk, and after the text."""
     bare, *chunks = tokenizer.encode_source(["", *text.split()])
     first = chunks[0] if chunks else bare
     prefix = next((place for place, number in enumerate(bare) if number != first[place]), len(bare))
@@ -85,9 +84,9 @@ def _source_pieces(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[lis
 
 
 def _owners(text: str, chunks: Sequence[Sequence[int]]) -> list[int]:
-    """The word that each piece belongs to; chunks: the lengths of the pieces of what stands between spaces.
+    """The word that each piece belongs to; chunks: piece lengths of each whitespace-separated chunk.
 
-    Pieces need not have the letters of the text (one may be unknown, or rewritten): their lengths count in proportion.
+    Pieces need not spell the text (one may be unknown, or normalised), so lengths are scaled to the chunk's.
     """
     begins = [begin for begin, _ in words(text)]
     owners = []

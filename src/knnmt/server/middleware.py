@@ -1,6 +1,6 @@
-"""What goes around every request: limits on its body, headers of its answer, a line in the log, a count.
+"""Middleware around every request: body limits, security headers, the access log, metrics.
 
-Neither the log nor the counts have addresses, keys, or anything of what was asked: not even the query string.
+Neither log nor metrics contain addresses, keys, or any text of a request, not even the query string.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from knnmt.server.metrics import Metrics
 from knnmt.server.settings import ServerSettings
-from knnmt.server.worker import log_failure
+from knnmt.server.work_items import log_failure
 
-_log, _faults = logging.getLogger("knnmt.server.access"), logging.getLogger(__name__)
-FAILED = "the server could not do this; its log says where"
+_access_log, _log = logging.getLogger("knnmt.server.access"), logging.getLogger(__name__)
+FAILED = "internal error; see the server's log"
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -29,23 +29,25 @@ HEADERS = [
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cache-control", b"no-cache"),
 ]
-IMPORT, IMPORT_TIMES = "/v1/memory/import", 10
+IMPORT = "/v1/memory/import"
+IMPORT_PATIENCE = 10  # times the time limit: uploads take longer
+METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS"})
 
 
-class Shell:
+class GuardMiddleware:
     """The outermost layer of the application."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
+        """Handle a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun, status = time.perf_counter(), 0
+        started, status = time.perf_counter(), 0
 
-        async def sending(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -54,57 +56,53 @@ class Shell:
             await send(message)
 
         try:
-            await self._app(scope, self._limited(scope, receive), sending)
-        except Exception as error:  # caught here, since whoever logs it further out logs its message too
-            log_failure(_faults, error)
+            await self._app(scope, self._limited(scope, receive), send_with_headers)
+        except Exception as error:  # uvicorn would log the message too, which may contain text of the request
+            log_failure(_log, error)
             if not status:
-                await JSONResponse({"error": FAILED}, 500)(scope, receive, sending)
+                await JSONResponse({"error": FAILED}, 500)(scope, receive, send_with_headers)
         finally:
-            seconds = time.perf_counter() - begun
+            seconds = time.perf_counter() - started
             route, method = _route(scope), scope["method"] if scope["method"] in METHODS else "other"
             self._metrics.requests.labels(method, route, str(status)).inc()
             self._metrics.seconds.labels(route).observe(seconds)
-            _log.info("%s %s %d %.0f ms", method, route, status, 1000 * seconds)
+            _access_log.info("%s %s %d %.0f ms", method, route, status, 1000 * seconds)
 
     def _limited(self, scope: Scope, receive: Receive) -> Receive:
-        """Receive a body that is neither too large nor too slow."""
-        settings = self._settings
-        most = settings.max_import if scope["path"] == IMPORT else settings.max_body
+        """Receive a body, unless it is too large or too slow."""
+        settings, importing = self._settings, scope["path"] == IMPORT
+        limit = settings.max_import if importing else settings.max_body
         length = dict(scope["headers"]).get(b"content-length", b"")
-        size, whole = int(length) if length.isdigit() else 0, False
+        size, complete = int(length) if length.isdigit() else 0, False
         received = 0
-        # a large file may take longer to come
-        until = time.monotonic() + settings.time_limit * (IMPORT_TIMES if scope["path"] == IMPORT else 1)
+        until = time.monotonic() + settings.time_limit * (IMPORT_PATIENCE if importing else 1)
 
-        async def receiving() -> Message:
-            nonlocal received, whole
-            if whole:
+        async def receive_limited() -> Message:
+            nonlocal received, complete
+            if complete:
                 return await receive()
-            if size > most:
-                raise _too_large(most)
+            if size > limit:
+                raise _too_large(limit)
             try:
                 message = await asyncio.wait_for(receive(), until - time.monotonic())
             except TimeoutError:
-                raise HTTPException(400, "Invalid request: its body did not come in time") from None
+                raise HTTPException(400, "Invalid request: timed out waiting for the body") from None
             if message["type"] == "http.request":
                 received += len(message.get("body", b""))
-                whole = not message.get("more_body", False)
-                if received > most:
-                    raise _too_large(most)
+                complete = not message.get("more_body", False)
+                if received > limit:
+                    raise _too_large(limit)
             return message
 
-        return receiving
+        return receive_limited
 
 
-METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS"})
-
-
-def _too_large(most: int) -> HTTPException:
-    return HTTPException(400, f"Invalid request: its body is larger than {most} bytes", {"Connection": "close"})
+def _too_large(limit: int) -> HTTPException:
+    return HTTPException(400, f"Invalid request: the body is larger than {limit} bytes", {"Connection": "close"})
 
 
 def _route(scope: Scope) -> str:
-    """The route as the code spells it: a set of names that no client can add to."""
+    """The path pattern of the route: a fixed set of labels, whatever clients send."""
     route = scope.get("route")
     if (path := getattr(route, "path", None)) is not None:
         return str(path)

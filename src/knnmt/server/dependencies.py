@@ -1,32 +1,30 @@
-"""What the routes of a server share."""
+"""What routes depend on: the server's parts, access checks, and work that ends when the client leaves."""
 
 import asyncio
 import re
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated, TypeVar
 
 from fastapi import Depends, HTTPException, Request
 
 from knnmt.corpus import Segment
 from knnmt.server.access import Doorkeeper
 from knnmt.server.detection import Pair
+from knnmt.server.imports import Imports
 from knnmt.server.metrics import Metrics
 from knnmt.server.settings import ServerSettings
 from knnmt.server.worker import Worker
+from knnmt.store.store import Store
 from knnmt.translate import Translator
 
-if TYPE_CHECKING:
-    from knnmt.server.jobs import Jobs
-    from knnmt.store.store import Store
-
 T = TypeVar("T")
-_HALF = re.compile("[\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass
 class Server:
-    """A translator and all that stands around it."""
+    """A translator, the thread that runs it, and what guards it."""
 
     translator: Translator
     settings: ServerSettings
@@ -34,21 +32,21 @@ class Server:
     worker: Worker
     doorkeeper: Doorkeeper
     metrics: Metrics
-    jobs: "Jobs"
+    imports: Imports
 
     @property
     def learns(self) -> bool:
         """Whether clients may change the store."""
         return self.settings.teach and self.translator.store is not None
 
-    def store(self) -> "Store":
-        """The store, if there is one to speak of."""
+    def store(self) -> Store:
+        """The store; 404 if the server has none."""
         if self.translator.store is None:
-            raise HTTPException(404, "this server has no memory: start it with a store (--store)")
+            raise HTTPException(404, "this server has no memory: start it with --store")
         return self.translator.store
 
     def require_learning(self, request: Request) -> None:
-        """Refuse to change what may not be changed, and changes that a page from elsewhere asks a browser for."""
+        """Refuse changes to a read-only memory, and changes from pages of other origins (CSRF)."""
         if not self.learns:
             raise HTTPException(403, "Suggestions are disabled on this server.")
         origin = request.headers.get("origin")
@@ -57,31 +55,31 @@ class Server:
             raise HTTPException(403, "pages of other origins may not teach this server (see --cors)")
 
     async def teach(self, segments: list[Segment]) -> list[str]:
-        """Add segments: durable, and used by the next translation, when this returns."""
+        """Add segments: when this returns they are on disk, and the next translation uses them."""
         added = await self.worker.call(lambda: self.translator.add(segments))
         self.metrics.taught.inc(len(added.ids))
         return list(added.ids)
 
     def abandon(self) -> None:
-        """Finish nothing more: who waits is told so, and imports end where they are."""
-        self.jobs.abandon()
+        """Refuse all queued requests, and stop imports."""
+        self.imports.abandon()
         self.worker.abandon()
 
     def stop(self) -> None:
-        """Finish what can be finished in a few seconds, and end."""
-        self.jobs.stop()
+        """Finish what can be finished in a few seconds, then stop."""
+        self.imports.stop()
         self.worker.stop()
 
     def check_size(self, texts: list[str]) -> None:
-        """Refuse more than a request may hold, and what is no text."""
+        """Refuse requests over the size limits, and texts that are not valid Unicode."""
         limits, characters = self.settings, sum(map(len, texts))
         if characters > limits.max_characters:
             raise HTTPException(400, _exceeds(characters, limits.max_characters, "characters"))
         segments = sum(text.count("\n") + 1 for text in texts)
         if segments > limits.max_segments:
             raise HTTPException(400, _exceeds(segments, limits.max_segments, "segments"))
-        if any(_HALF.search(text) for text in texts):
-            raise HTTPException(400, "Invalid request: half a character (a lone surrogate) is no text")
+        if any(_SURROGATE.search(text) for text in texts):
+            raise HTTPException(400, "Invalid request: the text contains a lone surrogate")
 
 
 def _exceeds(size: int, limit: int, what: str) -> str:
@@ -89,7 +87,7 @@ def _exceeds(size: int, limit: int, what: str) -> str:
 
 
 async def server_of(request: Request) -> Server:
-    """The server that a request came to."""
+    """The server of a request."""
     server: Server = request.app.state.server
     return server
 
@@ -103,18 +101,18 @@ Serving = Annotated[Server, Depends(server_of)]
 
 
 async def while_connected(request: Request, work: Awaitable[T]) -> T:
-    """Do something for a client as long as it is there: nobody waits for the translation of one that left."""
-    doing, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_left(request))
+    """Await work for a client, and cancel it if the client disconnects."""
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(request))
     try:
-        await asyncio.wait((doing, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not doing.done():
-            raise HTTPException(499, "the client has left")
-        return doing.result()
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise HTTPException(499, "client closed request")
+        return working.result()
     finally:
-        doing.cancel()
+        working.cancel()
         leaving.cancel()
 
 
-async def _left(request: Request) -> None:
+async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knnmt.server.words import WordAligner, diagonal, words
+from knnmt.server.word_alignment import WordAligner, diagonal, words
 from knnmt.translate import Translator
 
 

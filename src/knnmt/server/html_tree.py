@@ -1,8 +1,8 @@
-"""HTML to a tree of nodes whatever is put in, and back with every tag as it was written and none left open.
+"""A lenient HTML parser: any text becomes a tree, and is written back with the original tags, all of them closed.
 
-Tags and comments are found as browsers find them (WHATWG HTML, 13.2.5). Elements are nested by what is open, with the
-usual end tags that authors leave out; an end tag without a beginning is dropped. There are no entities to expand,
-nothing outside the text is read, and work grows with the length of the text alone.
+Tags and comments are tokenized as browsers do (WHATWG HTML, 13.2.5). Optional end tags may be missing; an end tag
+without a start tag is dropped. Entities are not expanded, nothing external is read, and time is linear in the length
+of the text.
 """
 
 import html
@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-DEEPEST = 100  # elements inside one another; what is deeper lies side by side
+MAX_DEPTH = 100  # of nested elements; deeper ones become siblings
 VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
-RAW = frozenset("script style textarea title xmp iframe noembed noframes".split())  # no tags inside
+RAW = frozenset("script style textarea title xmp iframe noembed noframes".split())  # content is not parsed
 KEPT = frozenset("script style code pre textarea xmp iframe noembed noframes svg math".split())  # never translated
 BLOCK = frozenset(
     "address article aside blockquote body caption center col colgroup dd details dialog dir div dl dt fieldset "
@@ -28,7 +28,7 @@ KNOWN_INLINE = frozenset(
 )
 ROWS = frozenset("tr td th".split())
 GROUPS = ROWS | frozenset("thead tbody tfoot".split())
-# what a start tag ends if it is still open
+# elements that a start tag closes implicitly
 ENDS = {
     "li": frozenset(["li"]), "dt": frozenset(["dt", "dd"]), "dd": frozenset(["dt", "dd"]),
     "td": frozenset(["td", "th"]), "th": frozenset(["td", "th"]), "tr": ROWS,
@@ -39,7 +39,7 @@ PARAGRAPH = frozenset(["p"])
 INSIDE_PARAGRAPHS = frozenset("col link meta noscript option optgroup select template title".split())
 
 NAME = re.compile("</?([A-Za-z][^ \t\n\f\r/>]*)")
-BETWEEN = re.compile("(?:[ \t\n\f\r]|/(?!>))*+")  # attributes; a slash just before the end is another matter
+BETWEEN = re.compile("(?:[ \t\n\f\r]|/(?!>))*+")  # separates attributes; a slash before `>` closes the tag
 ATTRIBUTE = re.compile("=?[^ \t\n\f\r/>=]*+")
 EQUALS = re.compile("[ \t\n\f\r]*+=[ \t\n\f\r]*+")
 UNQUOTED = re.compile("[^ \t\n\f\r>]*+")
@@ -49,35 +49,35 @@ SCRIPT = re.compile("<!--|-->|</?script(?=[ \t\n\f\r/>])", re.IGNORECASE)
 
 @dataclass
 class Text:
-    """Characters as they were written, references such as `&amp;` included."""
+    """Text as it was written, with references such as `&amp;`."""
 
     raw: str
 
 
 @dataclass
-class Aside:
-    """A comment, a document type, a processing instruction: shows nothing, and stays as it is."""
+class Invisible:
+    """A comment, doctype or processing instruction, kept as it is."""
 
     raw: str
 
 
 @dataclass
 class Element:
-    """An element: `start` is its tag as it was written, `end` is empty where there must be none."""
+    """An element: `start` is its tag as it was written, `end` its end tag, empty for void elements."""
 
     name: str
     start: str
     end: str
-    keep: bool = False  # what is inside is not to be translated
-    block: bool = False  # it, or something inside, breaks the line of text
-    children: list["Text | Aside | Element"] = field(default_factory=list)
+    keep: bool = False  # do not translate the content
+    block: bool = False  # it is, or contains, a block-level element
+    children: list["Text | Invisible | Element"] = field(default_factory=list)
 
 
-Node = Text | Aside | Element
+Node = Text | Invisible | Element
 
 
 def parse(text: str) -> Element:
-    """The tree of a text; its root has no tags of its own."""
+    """Parse a text into a tree; its root has no tags of its own."""
     tree = _Tree()
     at = 0
     while at < len(text):
@@ -86,10 +86,10 @@ def parse(text: str) -> Element:
 
 
 def write(node: Node) -> Iterator[str]:
-    """The node as HTML, its text as it was."""
+    """Write a node as HTML."""
     if isinstance(node, Text):
-        yield node.raw.replace("<", "&lt;")  # a bare one could make a tag with what follows now
-    elif isinstance(node, Aside):
+        yield node.raw.replace("<", "&lt;")  # a bare `<` could start a tag with what follows it now
+    elif isinstance(node, Invisible):
         yield node.raw
     else:
         yield node.start
@@ -119,7 +119,7 @@ class _Tag:
 
 
 def _take(text: str, at: int, tree: "_Tree") -> int:
-    """Put what begins at a place into the tree; gives the place behind it."""
+    """Add what starts at an offset to the tree, and return the offset behind it."""
     if text[at] != "<":
         end = text.find("<", at)
         end = end if end >= 0 else len(text)
@@ -128,11 +128,11 @@ def _take(text: str, at: int, tree: "_Tree") -> int:
     if found := COMMENT.match(text, at):
         raw = found[0]
         whole = raw.endswith(("-->", "--!>", "<!--->", "<!-->"))
-        tree.put(Aside(raw if whole else raw + "-->"))
+        tree.put(Invisible(raw if whole else raw + "-->"))
         return found.end()
     if NAME.match(text, at):
         tag = _tag(text, at)
-        if tag is None:  # the text ends inside the tag: nothing of it is lost
+        if tag is None:  # the text ends inside the tag: keep it as text
             tree.put(Text(text[at:]))
             return len(text)
         at += len(tag.raw)
@@ -148,18 +148,18 @@ def _take(text: str, at: int, tree: "_Tree") -> int:
         end = text.find(">", at) + 1
         raw = text[at:end] if end else text[at:] + ">"
         if raw != "</>":
-            tree.put(Aside(raw))
+            tree.put(Invisible(raw))
         return end or len(text)
     tree.put(Text("<"))
     return at + 1
 
 
 def _tag(text: str, at: int) -> _Tag | None:
-    """The tag that begins at a place, unless the text ends before it does."""
+    """The tag that starts at an offset; None if the text ends before the tag does."""
     found = NAME.match(text, at)
     assert found is not None
     attributes: dict[str, str] = {}
-    here = BETWEEN.match(text, found.end()).end()  # type: ignore[union-attr]  # it matches anywhere
+    here = BETWEEN.match(text, found.end()).end()  # type: ignore[union-attr]  # it matches the empty string
     while here < len(text):
         if text[here] == ">":
             return _Tag(text[at : here + 1], found[1], attributes, slash=False)
@@ -184,19 +184,19 @@ def _tag(text: str, at: int) -> _Tag | None:
 
 
 def _raw(text: str, at: int, name: str) -> tuple[str, int]:
-    """What is inside an element without tags, and the place behind its end tag."""
+    """The content of a raw text element, and the offset behind its end tag."""
     if name == "script":
         end, missing = _script_end(text, at)
     else:
         found = re.compile(f"</{name}(?=[ \t\n\f\r/>])", re.IGNORECASE).search(text, at)
         end, missing = (found.start() if found else len(text)), ""
     tag = _tag(text, end) if end < len(text) else None
-    # an end tag that is cut off is one all the same
+    # an end tag that is cut off still counts
     return text[at:end] + missing, end + len(tag.raw) if tag is not None else len(text)
 
 
 def _script_end(text: str, at: int) -> tuple[int, str]:
-    """Where a script ends, and what it lacks if that is the end of the text.
+    """Where a script ends, and what must be appended if the text ends inside it.
 
     Inside `<!-- <script>` an end tag only ends the inner script (the "double escaped" states of the standard).
     """
@@ -220,23 +220,23 @@ def _script_end(text: str, at: int) -> tuple[int, str]:
 
 
 class _Tree:
-    """Elements as they are opened and closed."""
+    """The tree under construction, with the stack of open elements."""
 
     def __init__(self) -> None:
         self.root = Element("", "", "")
         self.open = [self.root]
-        self.flat: Counter[str] = Counter()  # ends to come of elements that were too deep to be nested
+        self.flat: Counter[str] = Counter()  # pending end tags of elements too deep to nest
 
     def put(self, node: Node) -> None:
         self.open[-1].children.append(node)
 
     def start(self, tag: _Tag) -> Element:
         name, raw, end = tag.name, tag.raw, f"</{tag.spelt}>"
-        self._end_open(name)
+        self._close_implicitly(name)
         empty = name in VOID or tag.slash
         if name in VOID or (tag.slash and name not in BLOCK | KNOWN_INLINE):
             end = ""
-        elif tag.slash:  # browsers do not see that slash in elements they know
+        elif tag.slash:  # browsers ignore that slash in known elements
             raw = raw.removesuffix("/>") + ">"
         element = Element(name, raw, end, tag.keep, name in BLOCK)
         self.put(element)
@@ -246,7 +246,7 @@ class _Tree:
                     break
                 outer.block = True
         if not empty and name not in RAW:
-            if len(self.open) > DEEPEST:
+            if len(self.open) > MAX_DEPTH:
                 self.flat[name] += 1
             else:
                 self.open.append(element)
@@ -263,8 +263,8 @@ class _Tree:
             if self.open[depth].name in BLOCK and name not in BLOCK:
                 return
 
-    def _end_open(self, name: str) -> None:
-        """Close what the start of an element of this name ends, as a paragraph ends where the next begins."""
+    def _close_implicitly(self, name: str) -> None:
+        """Close the elements that a start tag of this name closes, as `<p>` closes an open paragraph."""
         ends = ENDS.get(name, frozenset())
         if name in BLOCK and name not in INSIDE_PARAGRAPHS:
             ends |= PARAGRAPH

@@ -1,7 +1,7 @@
-"""Translation of HTML: its text is translated sentence by sentence, its tags go where the words went, the rest stays.
+"""Translation of HTML, sentence by sentence: inline tags move with their words, everything else stays.
 
-Kept as they are: comments, attributes, `script`, `style`, `code`, `pre`, and whatever has `translate="no"` or the class
-`notranslate`.
+Comments, attributes, `script`, `style`, `code`, `pre`, and elements with `translate="no"` or the class `notranslate`
+are kept as they are.
 """
 
 import html
@@ -9,23 +9,23 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
-from knnmt.server.placing import Sentence
-from knnmt.server.tags import Element, Node, Text, parse, write
-from knnmt.server.words import Link
+from knnmt.server.html_tree import Element, Node, Text, parse, write
+from knnmt.server.tag_placement import Sentence
+from knnmt.server.word_alignment import Link
 
-# an end, a space, and what can begin a sentence
+# a sentence end, a space, and what can start a sentence
 SENTENCE_END = re.compile(r"[.!?…。！？][\"”“’»)]?\s++(?=[„“«\"(¿¡]|[^\W\d_a-zß-öø-ÿ])")
 ABBREVIATIONS = frozenset(
     "abs art bsp bzw ca dipl dr etc evtl exkl fig ggf hr inc ing inkl ltd max min mr mrs ms nr prof sog sr st str tel "
     "usw vgl vol vs zzgl".split()
 )
-LONGEST = 1 + max(map(len, ABBREVIATIONS))
+LOOKBEHIND = 1 + max(map(len, ABBREVIATIONS))
 
 
-class Markup:
-    """HTML of which the texts are to be translated.
+class HtmlDocument:
+    """HTML with its translatable texts.
 
-    >>> page = Markup("<p>Das ist <b>ein Haus</b>.</p>")
+    >>> page = HtmlDocument("<p>Das ist <b>ein Haus</b>.</p>")
     >>> page.texts
     ['Das ist ein Haus.']
     >>> page.translated(["That is a house."], align)
@@ -37,16 +37,16 @@ class Markup:
 
     @property
     def texts(self) -> list[str]:
-        """What is to be translated, in order: the sentences of each block, and of what stands between blocks."""
+        """The texts to translate, in order: the sentences of each block, and of what stands between blocks."""
         return [part.text for part in self._parts if isinstance(part, Sentence)]
 
     @property
     def tagged(self) -> list[bool]:
-        """Which of the texts have tags inside: only those need to be aligned with their translations."""
+        """Which of the texts contain tags: only those need word alignment."""
         return [bool(part.root.inside) for part in self._parts if isinstance(part, Sentence)]
 
     def translated(self, translations: Sequence[str], align: Callable[[str, str], Sequence[Link]]) -> str:
-        """The HTML with these translations of its texts; `align` links the words of a text with its translation's."""
+        """The HTML with its texts replaced by translations; `align` links the words of a text and its translation."""
         pairs = zip(self.texts, translations, strict=True)
         written = []
         for part in self._parts:
@@ -61,12 +61,12 @@ def translate_html(
     text: str, translate: Callable[[list[str]], Sequence[str]], align: Callable[[str, str], Sequence[Link]]
 ) -> str:
     """Translate HTML, all its texts in one call."""
-    markup = Markup(text)
+    markup = HtmlDocument(text)
     return markup.translated(translate(markup.texts), align)
 
 
 def _parts(block: Element) -> Iterator[str | Sentence]:
-    """A block inside out: markup that stays, and sentences."""
+    """Flatten a block into markup to keep and sentences."""
     run: list[Node] = []
     for child in block.children:
         if isinstance(child, Element) and child.block:
@@ -84,15 +84,15 @@ def _parts(block: Element) -> Iterator[str | Sentence]:
 
 
 def _run(nodes: Sequence[Node]) -> Iterator[str | Sentence]:
-    """What stands between two blocks."""
+    """The inline content between two blocks."""
     for some in _cut(nodes):
         yield from _sentence(some)
 
 
 def _cut(nodes: Sequence[Node]) -> Iterator[list[Node]]:
-    """Cut after sentences, where no tag spans the place, and after line breaks that end one or follow another."""
+    """Split after sentences that no tag spans, and after line breaks that end a sentence or follow each other."""
     some: list[Node] = []
-    before = ""  # the text just before, or a line break's tag
+    before = ""  # the preceding text, or "<br>"
     for node in nodes:
         if isinstance(node, Text):
             found = (end for end in SENTENCE_END.finditer(node.raw) if _ends(node.raw, end))
@@ -117,25 +117,25 @@ def _cut(nodes: Sequence[Node]) -> Iterator[list[Node]]:
 
 
 def _ends(text: str, mark: re.Match[str]) -> bool:
-    """Whether a mark ends a sentence: not so a full stop after a number, a single letter or an abbreviation."""
+    """Whether a mark ends a sentence: a full stop after a number, a single letter or an abbreviation does not."""
     if mark[0][0] != "." or mark.start() == 0:
         return True
-    word = text[max(0, mark.start() - LONGEST) : mark.start()].split()[-1:]
+    word = text[max(0, mark.start() - LOOKBEHIND) : mark.start()].split()[-1:]
     return bool(word) and len(word[0]) > 1 and not word[0].isdigit() and word[0].lower() not in ABBREVIATIONS
 
 
 def _sentence(nodes: Sequence[Node]) -> Iterator[str | Sentence]:
-    """A sentence with the space around it, or what has nothing to translate."""
+    """A sentence with the space around it, or markup to keep if it contains no letters."""
     sentence = Sentence(nodes)
     if not any(letter.isalpha() for letter in sentence.text):
         for node in nodes:
             yield from write(node)
         return
     first, last = (html.unescape(node.raw) if isinstance(node, Text) else "" for node in (nodes[0], nodes[-1]))
-    yield _escaped(first[: len(first) - len(first.lstrip())])
+    yield _escape_space(first[: len(first) - len(first.lstrip())])
     yield sentence
-    yield _escaped(last[len(last.rstrip()) :])
+    yield _escape_space(last[len(last.rstrip()) :])
 
 
-def _escaped(space: str) -> str:
+def _escape_space(space: str) -> str:
     return space.replace("\u00a0", "&nbsp;")

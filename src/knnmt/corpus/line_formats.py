@@ -1,4 +1,4 @@
-"""Formats with one segment a line: pairs of plain files, TSV, JSONL."""
+"""Formats with one segment per line: pairs of plain files, TSV, JSONL."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -12,13 +12,13 @@ from knnmt.languages import Languages, closeness
 
 
 def read_plain(source: Path, target: Path) -> Iterator[Found]:
-    """Stream line i of one file with line i of the other; a shorter file is an error, not a cut."""
+    """Stream the lines of two parallel files; different lengths are an error."""
     for number, (left, right) in enumerate(zip_longest(lines(source), lines(target)), start=1):
         if left is None or right is None:
             short, long = (source, target) if left is None else (target, source)
             raise DataError(
-                f"{long}:{number}: {short} has only {number - 1} lines, so the two are not parallel; "
-                f"make line i of one the translation of line i of the other"
+                f"{long}:{number}: {short} has only {number - 1} lines, so they are not parallel; "
+                f"line i of one must translate line i of the other"
             )
         if isinstance(left, DataError):
             yield left
@@ -29,14 +29,14 @@ def read_plain(source: Path, target: Path) -> Iterator[Found]:
 
 
 def read_tsv(path: Path) -> Iterator[Found]:
-    """Stream source, target and perhaps an id, parted by tabs; no quoting, and empty lines do not count."""
+    """Stream lines of source, target and optionally an id, separated by tabs; no quoting, empty lines are skipped."""
     return _each_line(path, _parse_tsv)
 
 
 def read_jsonl(path: Path, languages: Languages) -> Iterator[Found]:
     """Stream objects with the keys `source` and `target`, or with the language codes as keys.
 
-    Codes may also lie one level deeper under `translation`, as Hugging Face data sets have them.
+    They may also be nested under `translation`, as in Hugging Face data sets.
     """
     keys: tuple[str, str] | None = None
 
@@ -49,14 +49,14 @@ def read_jsonl(path: Path, languages: Languages) -> Iterator[Found]:
             keys = _choose_keys(texts, languages, place, first=keys is None)
         source, target = texts[keys[0]], texts[keys[1]]
         if not isinstance(source, str) or not isinstance(target, str):
-            raise DataError(f"{place}: {keys[0]!r} and {keys[1]!r} must be strings; mend or drop the line")
+            raise DataError(f"{place}: {keys[0]!r} and {keys[1]!r} must be strings; correct or remove the line")
         return Segment(source, target, place, name)
 
     return _each_line(path, parse)
 
 
 def _each_line(path: Path, parse: Callable[[str, str], Segment | None]) -> Iterator[Found]:
-    """Give what `parse` makes of each line and its place: a segment, None for no segment, or a fault it raises."""
+    """Parse each line, given with its place: `parse` returns a segment or None, or raises what is wrong."""
     for number, line in enumerate(lines(path), start=1):
         if isinstance(line, DataError):
             yield line
@@ -75,22 +75,22 @@ def _parse_tsv(line: str, place: str) -> Segment | None:
     cells = line.split("\t")
     if len(cells) not in (2, 3):
         found = "no tab" if len(cells) == 1 else f"{len(cells)} columns"
-        raise DataError(f"{place}: {found}; a line is source<TAB>target or source<TAB>target<TAB>id")
+        raise DataError(f"{place}: {found}; expected source<TAB>target or source<TAB>target<TAB>id")
     return Segment(cells[0], cells[1], place, (cells[2] or None) if len(cells) == 3 else None)
 
 
 def _parse_json(line: str, place: str) -> tuple[dict[str, object], str | None]:
-    """Give the object that holds the texts (the line's own, or one inside it) and the id."""
+    """The object with the texts (the line's own, or a nested one), and the id."""
     try:
         record = json.loads(line)
         whole = "\\u" not in line or _encodable(record)
         name = str(record["id"]) if isinstance(record, dict) and record.get("id") is not None else None
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{place}: broken JSON ({error}); a line is one JSON object") from None
+        raise DataError(f"{place}: invalid JSON ({error}); expected one JSON object per line") from None
     if not isinstance(record, dict):
-        raise DataError(f'{place}: not a JSON object; a line is like {{"source": …, "target": …}}')
+        raise DataError(f'{place}: not a JSON object; expected {{"source": …, "target": …}}')
     if not whole:
-        raise DataError(f"{place}: half a surrogate pair is escaped here, which is no character; mend the line")
+        raise DataError(f"{place}: lone surrogate in an escape sequence; correct the line")
     inner = record.get("translation")
     return inner if isinstance(inner, dict) else record, name
 
@@ -104,7 +104,7 @@ def _encodable(record: object) -> bool:
 
 
 def _choose_keys(texts: dict[str, object], languages: Languages, place: str, *, first: bool) -> tuple[str, str]:
-    """Find the keys of both sides; missing on the first object, the wrong languages were asked for."""
+    """Find the keys of both sides; if the first object lacks them, the language pair is wrong."""
     if "source" in texts and "target" in texts:
         return "source", "target"
     best = []
@@ -115,7 +115,7 @@ def _choose_keys(texts: dict[str, object], languages: Languages, place: str, *, 
             kind = UsageError if first else DataError
             raise kind(
                 f"{place}: no text for {asked!r}; keys here: {', '.join(map(repr, texts)) or 'none'}. "
-                f'Name the keys "source" and "target", or ask for languages that are there'
+                f'Name the keys "source" and "target", or choose languages that are there'
             )
         best.append(key)
     return best[0], best[1]

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knnmt.server.markup import Markup, translate_html
-from knnmt.server.tags import BLOCK, DEEPEST, VOID, Element, parse
-from knnmt.server.words import words
+from knnmt.server.html_document import HtmlDocument, translate_html
+from knnmt.server.html_tree import BLOCK, MAX_DEPTH, VOID, Element, parse
+from knnmt.server.word_alignment import words
 
 Links = list[tuple[int, int]]
 
@@ -129,7 +129,7 @@ def test_a_word_that_a_tag_cuts_belongs_where_it_begins() -> None:
     ],
 )
 def test_blocks_are_translated_one_by_one_and_what_is_no_text_not_at_all(text: str, texts: list[str]) -> None:
-    assert Markup(text).texts == texts
+    assert HtmlDocument(text).texts == texts
 
 
 @pytest.mark.parametrize(
@@ -197,11 +197,11 @@ def test_what_is_broken_comes_out_whole(text: str, expected: str) -> None:
 
 
 def test_deep_nesting_is_bounded_and_no_tag_is_lost() -> None:
-    many = 20 * DEEPEST
+    many = 20 * MAX_DEPTH
     out = unchanged("<b>" * many + "Wort" + "</b>" * many)
     assert out.count("<b>") == out.count("</b>") == many
     assert "Wort" in out
-    assert depth(parse(out)) == DEEPEST + 2  # the root, and those side by side
+    assert depth(parse(out)) == MAX_DEPTH + 2  # the root, and those side by side
 
 
 UNITS = ["<b>", "<a ", "<a x='", '<a x="', "<!--", "<!", "</", "<p>a ", "<i>a</i> ", "a <br> ", "<script>", "&amp;"]
@@ -307,7 +307,7 @@ def test_tags_are_those_that_went_in_and_the_text_is_the_translation(text: str, 
     after = Reader(out)
     assert after.tags == before.tags
     assert after.comments == before.comments
-    texts = Markup(text).texts
+    texts = HtmlDocument(text).texts
     if texts and not any(some.strip() and not any(map(str.isalpha, some)) for some in bare(parse(text))):
         assert after.text.split() == " ".join(shuffled(texts)).split()
 

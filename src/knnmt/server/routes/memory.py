@@ -1,4 +1,4 @@
-"""`/v1/memory`: what the store remembers, listed, changed, read in and given out."""
+"""`/v1/memory`: list, search, add, change, delete, import and export the segments of the store."""
 
 import itertools
 import tempfile
@@ -15,14 +15,14 @@ from starlette.datastructures import UploadFile
 
 from knnmt.corpus import Segment
 from knnmt.corpus.writers import Kind, pieces
-from knnmt.server.jobs import JobOut
-from knnmt.server.state import Serving, admitted
+from knnmt.server.dependencies import Serving, admitted
+from knnmt.server.imports import ImportStatus
 
 router = APIRouter(prefix="/v1", tags=["Memory"], dependencies=[Depends(admitted)])
 T = TypeVar("T")
 
 MEDIA = {"tmx": "application/x-tmx+xml", "tsv": "text/tab-separated-values", "jsonl": "application/jsonl"}
-_scans = anyio.CapacityLimiter(2)  # long readings of the store at a time: they share the processor with the model
+_scans = anyio.CapacityLimiter(2)  # concurrent scans of the store: they share the CPU with the model
 
 
 class Pair(BaseModel):
@@ -35,7 +35,7 @@ class Pair(BaseModel):
 
 
 class NewSegment(Pair):
-    """A segment to remember. It replaces the one with its id or, without an id, what was taught for the same source."""
+    """A segment to add. It replaces the one with the same id or, without an id, the one taught for the same source."""
 
     id: StrictStr | None = Field(default=None, min_length=1, max_length=200)
     origin: StrictStr = Field(default="", max_length=1000)
@@ -51,7 +51,7 @@ class SegmentOut(BaseModel):
 
 
 class Listed(BaseModel):
-    """Some segments; `total` counts all of the memory, or those found, as far as they were looked for."""
+    """A page of segments; `total` counts the whole memory, or the matches found so far."""
 
     total: int
     more: bool
@@ -59,7 +59,7 @@ class Listed(BaseModel):
 
 
 class Ids(BaseModel):
-    """Segments by their ids."""
+    """Ids of segments."""
 
     ids: list[str]
 
@@ -69,10 +69,10 @@ async def listed(
     server: Serving,
     offset: Annotated[int, Query(ge=0, le=1 << 40)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
-    q: Annotated[str, Query(max_length=1000, description="only segments with this in either text")] = "",
-    order: Annotated[Literal["stored", "recent"], Query(description="as stored, or the last taught first")] = "stored",
+    q: Annotated[str, Query(max_length=1000, description="only segments that contain this, in source or target")] = "",
+    order: Annotated[Literal["stored", "recent"], Query(description="as stored, or latest lesson first")] = "stored",
 ) -> Any:
-    """List segments of the memory."""
+    """List or search segments."""
     store, sought = server.store(), q.casefold()
 
     def read() -> dict[str, Any]:
@@ -85,12 +85,12 @@ async def listed(
         total = min(offset, total) + len(found) if sought else total
         return {"total": total, "more": len(found) > limit, "segments": [_shown(each) for each in found[:limit]]}
 
-    return await _aside(read)
+    return await _scan(read)
 
 
 @router.post("/memory", response_model=Ids, status_code=201)
 async def added(asked: NewSegment | list[NewSegment], request: Request, server: Serving) -> Any:
-    """Add a segment, or several: all of them or, where one is unfit, none. The next translation knows them."""
+    """Add a segment or a list of segments, all or none. The next translation uses them."""
     server.store()
     server.require_learning(request)
     every = asked if isinstance(asked, list) else [asked]
@@ -115,7 +115,7 @@ async def changed(id: str, asked: Pair, request: Request, server: Serving) -> An
 
 @router.delete("/memory/{id:path}", response_model=Ids)
 async def removed(id: str, request: Request, server: Serving) -> Any:
-    """Forget a segment."""
+    """Delete a segment."""
     server.store()
     server.require_learning(request)
     return {"ids": _there(await server.worker.call(lambda: server.translator.remove([id])), id)}
@@ -123,7 +123,7 @@ async def removed(id: str, request: Request, server: Serving) -> Any:
 
 def _there(ids: list[str], id: str) -> list[str]:
     if not ids:
-        raise HTTPException(404, f"there is no segment {id!r}")
+        raise HTTPException(404, f"no such segment: {id!r}")
     return ids
 
 
@@ -144,24 +144,24 @@ IMPORT_BODY = {
 }
 
 
-@router.post("/memory/import", response_model=JobOut, status_code=202, openapi_extra=IMPORT_BODY)
+@router.post("/memory/import", response_model=ImportStatus, status_code=202, openapi_extra=IMPORT_BODY)
 async def imported(
     request: Request,
     server: Serving,
-    clean: Annotated[bool, Query(description="drop what is no good translation pair")] = True,
+    clean: Annotated[bool, Query(description="drop bad pairs: wrong language, length ratio")] = True,
 ) -> Any:
-    """Read a TMX file into the memory. A broken file is refused; a sound one becomes a job, which tells what it did."""
+    """Import a TMX file in the background; follow the job under `/v1/jobs`. A corrupt file is refused."""
     server.store()
     server.require_learning(request)
     with tempfile.TemporaryDirectory(prefix="knnmt-import-") as folder:
         path = Path(folder, "upload.tmx")
         with path.open("wb") as file:
             await _receive(request, file)
-        return await server.jobs.take(path, clean=clean)
+        return await server.imports.queue(path, clean=clean)
 
 
 async def _receive(request: Request, file: BinaryIO) -> None:
-    """Write what was sent: the body, or the first file of a form."""
+    """Write the upload to a file: the raw body, or the first file of a form."""
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         async for piece in request.stream():
             file.write(piece)
@@ -173,29 +173,29 @@ async def _receive(request: Request, file: BinaryIO) -> None:
                 file.write(piece)
     except HTTPException:
         raise
-    except Exception:  # the parser has many ways to say that a form is broken
-        raise HTTPException(400, "Invalid request: the form is broken") from None
+    except Exception:  # the parser raises many kinds of errors
+        raise HTTPException(400, "Invalid request: malformed form") from None
     if sent is None:
         raise HTTPException(400, "Invalid request: missing file parameter")
 
 
 @router.get("/memory/export", response_class=StreamingResponse)
 async def exported(server: Serving, format: Annotated[Kind, Query()] = "tmx") -> StreamingResponse:
-    """Give out the whole memory."""
+    """Export the whole memory."""
     store = server.store()
     headers = {"Content-Disposition": f'attachment; filename="memory.{format}"'}
     content = pieces(store.segments(), format, server.pair.languages)
     return StreamingResponse(content, media_type=MEDIA[format], headers=headers)
 
 
-@router.get("/jobs/{id}", response_model=JobOut)
+@router.get("/jobs/{id}", response_model=ImportStatus)
 async def job(id: str, server: Serving) -> Any:
-    """Tell how an import fares."""
-    return server.jobs.shown(id)
+    """Report the progress of an import."""
+    return server.imports.status(id)
 
 
-async def _aside(read: Callable[[], T]) -> T:
-    """Read in a thread of its own, so that the others are answered meanwhile."""
+async def _scan(read: Callable[[], T]) -> T:
+    """Read the store in a thread, to keep the event loop free."""
     return await anyio.to_thread.run_sync(read, limiter=_scans)
 
 

@@ -1,4 +1,4 @@
-"""Where the tags of a sentence go in its translation: around the words that translate theirs, none crossed or lost."""
+"""Placement of tags in a translation: around the words that translate theirs, properly nested, none lost."""
 
 import html
 from bisect import bisect_left
@@ -7,24 +7,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
-from knnmt.server.tags import Element, Node, Text, write
-from knnmt.server.words import Link, words
+from knnmt.server.html_tree import Element, Node, Text, write
+from knnmt.server.word_alignment import Link, words
 
-FOREIGN = -0.4  # what a word of others costs a tag that takes it in, where its own adds 1
-NEAR = 8  # words on each side that say where a tag without words goes
+FOREIGN = -0.4  # score of a word of its parent inside a tag; its own words score 1
+NEAR = 8  # words on each side that decide where an empty tag goes
 CLOSING = tuple(",.;:!?)]}…»”")
 PARENT = -1
-NEED_WORDS = frozenset("a button label".split())  # of no use around nothing
+NEED_WORDS = frozenset("a button label".split())  # useless when empty
 
 
 @dataclass
 class Span:
-    """A tag and what it encloses: words `first` to `last` of the sentence, and other spans in their order."""
+    """A tag and its content: words `first` to `last` of the sentence, and nested spans in order."""
 
     start: str = ""
     end: str = ""
     name: str = ""
-    shows: bool = False  # it brings text of its own, which is not to touch the words beside it
+    visible: bool = False  # it has text of its own, which must not touch the words beside it
     begin: int = 0  # in characters
     stop: int = 0
     first: int = 0  # in words
@@ -35,14 +35,14 @@ class Span:
 
 
 class Sentence:
-    """Inline HTML as its text, which is to be translated, and its tags, which `placed` gives to a translation."""
+    """Inline HTML: its text, to be translated, and its tags, which `placed` puts into the translation."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._pieces: list[str] = []
         self._length = 0
-        self._space = False  # there is space between the text so far and what comes
-        self._break = False  # or a line break, which parts words as well
-        self._waiting: list[Span] = []  # spans that ended where the text so far does
+        self._space = False  # a space is pending after the text so far
+        self._break = False  # or a line break, which separates words as well
+        self._waiting: list[Span] = []  # spans that end where the text so far ends
         self._after_tag = False
         self.root = self._read(Span(), nodes)
         for span in self._waiting:
@@ -61,7 +61,7 @@ class Sentence:
             if isinstance(node, Element) and not node.keep:
                 inner = self._read(Span(node.start, node.end, node.name), node.children)
             else:
-                inner = self._read(Span("".join(write(node)), shows=isinstance(node, Element)), [])
+                inner = self._read(Span("".join(write(node)), visible=isinstance(node, Element)), [])
             span.inside.append(inner)
             self._waiting.append(inner)
             self._after_tag = True
@@ -77,28 +77,28 @@ class Sentence:
         self._waiting = []
         self._space = self._space or text[0].isspace()
         if plain := " ".join(text.split()):
-            # without the tag a space between word and comma would be left over
-            needless = self._after_tag and plain.startswith(CLOSING)
-            if (self._space or self._break) and self._length and not needless:
+            # no space before punctuation that follows a tag
+            superfluous = self._after_tag and plain.startswith(CLOSING)
+            if (self._space or self._break) and self._length and not superfluous:
                 plain = " " + plain
             self._pieces.append(plain)
             self._length += len(plain)
             self._space, self._break, self._after_tag = text[-1].isspace(), False, False
 
     def placed(self, translation: str, links: Sequence[Link]) -> str:
-        """The translation as HTML with all tags; links are between the words of text and translation."""
-        return _Placing(translation, links).html(self.root)
+        """The translation as HTML with all tags, given the links between the words of text and translation."""
+        return _Placement(translation, links).html(self.root)
 
 
 def _number(span: Span, begins: Sequence[int]) -> None:
-    """Find the words of a span and of those inside; a word belongs where its first letter is."""
+    """Find the words of a span and of nested spans; a word belongs to the span of its first letter."""
     span.first, span.last = bisect_left(begins, span.begin), bisect_left(begins, span.stop)
     for inner in span.inside:
         _number(inner, begins)
 
 
-class _Placing:
-    """Tags on their way into one translation. A gap g is the place before its word g."""
+class _Placement:
+    """Writes one translation with tags. Gap g is the position before word g."""
 
     def __init__(self, translation: str, links: Sequence[Link]) -> None:
         self.spans = words(translation)
@@ -112,15 +112,15 @@ class _Placing:
                 self.sources[target].append(source)
                 self.targets[source].append(target)
         self.out: list[str] = []
-        self.space = ""  # due between the last word and whatever comes; tags that end stand before it
-        self.spaced = False  # written already
+        self.space = ""  # pending after the last word; end tags go before it
+        self.spaced = False  # already written
 
     def html(self, root: Span) -> str:
         self._fill(root, 0, len(self.words))
         return "".join(self.out)
 
     def _fill(self, span: Span, low: int, high: int) -> None:
-        """Write the words from low to high, which are the span's, with all tags inside it."""
+        """Write words low to high of a span, with all tags inside it."""
         windows = self._windows(span, low, high)
         ordered = sorted((start, stop, number) for number, (start, stop) in windows.items())
         starts = {start: (stop, number) for start, stop, number in ordered}
@@ -149,9 +149,9 @@ class _Placing:
                 self.space, self.spaced = self.gaps[here] if here < len(self.gaps) else "", False
 
     def _windows(self, span: Span, low: int, high: int) -> dict[int, tuple[int, int]]:
-        """The words that each span inside goes around, from and to; none overlap, and some spans get none."""
+        """The words that each nested span encloses, as (start, stop); none overlap, and some spans get none."""
         members = {source: n for n, inner in enumerate(span.inside) for source in range(inner.first, inner.last)}
-        owners: dict[int, int] = {}  # of each word: a span inside, or PARENT
+        owners: dict[int, int] = {}  # of each word: a nested span, or PARENT
         for target in range(low, high):
             sources = [source for source in self.sources[target] if span.first <= source < span.last]
             votes = Counter(members.get(source, PARENT) for source in sources)
@@ -170,7 +170,7 @@ class _Placing:
         return {number: _best_run(places, taken, parents, low) for number, places in own.items()}
 
     def _lend(self, span: Span, number: int, low: int, high: int, owners: dict[int, int]) -> None:
-        """Give a link whose words were not translated the nearest word that is in no other span."""
+        """Give an `<a>` whose words were not translated the nearest word that no other span has."""
         inner = span.inside[number]
         share = (inner.first + inner.last - 2 * span.first) / (2 * (span.last - span.first))
         middle = low + int(share * (high - low))
@@ -180,9 +180,9 @@ class _Placing:
             owners[min(free, key=lambda place: abs(place - middle))] = number
 
     def _gap(self, span: Span, number: int, low: int, high: int, others: Sequence[tuple[int, int, int]]) -> int:
-        """Where a tag without words goes: where its neighbours went, the nearer the more, and into no other span.
+        """The gap for an empty tag: next to the translations of its neighbours, and inside no other span.
 
-        others: start, stop and number of the spans that have words, in order.
+        others: (start, stop, number) of the spans with words, in order.
         """
         at = span.inside[number].first
         if at <= span.first or at >= span.last:
@@ -199,28 +199,28 @@ class _Placing:
         place = min((target + (source < at) for source, target in near), key=cost, default=-1)
         if place < 0:
             place = low + round((at - span.first) / (span.last - span.first) * (high - low))
-        other = bisect_left(others, (place,)) - 1  # the last that starts before that place
+        other = bisect_left(others, (place,)) - 1  # the last that starts before this gap
         if other >= 0 and place < others[other][1]:
             start, stop, owner = others[other]
             place = start if number < owner else stop
         return place
 
     def _put(self, span: Span, gap: int) -> None:
-        """Write a tag without words, with the spaces that it had where the translation allows them."""
+        """Write an empty tag, with the spaces around it in the source if the translation allows them."""
         edge = gap in (0, len(self.words))
         between = not edge and bool(self.gaps[gap])
-        loose, apart = span.shows or edge or between, span.shows and between
+        loose, apart = span.visible or edge or between, span.visible and between
         if span.space_before or apart:
             self._flush(" " if loose and self.out else "")
         self.out.append(span.start)
-        self.spaced = self.spaced and not span.shows
+        self.spaced = self.spaced and not span.visible
         self._fill(span, gap, gap)
         self.out.append(span.end)
         if (span.space_after and loose) or apart:
             self.space, self.spaced = self.space or " ", False
 
     def _flush(self, space: str = "") -> None:
-        """Write the space that is due, or this one where there has been none since the last word."""
+        """Write the pending space, or this one if none was written since the last word."""
         if not self.spaced:
             self.out.append(self.space or space)
             self.spaced = bool(self.space or space)
@@ -228,17 +228,17 @@ class _Placing:
 
 
 def _best_run(places: Sequence[int], taken: Sequence[int], parents: Sequence[int], low: int) -> tuple[int, int]:
-    """The run of words worth most to a tag: its own (`places`), few of its parent's, none of its siblings'.
+    """The highest-scoring run of words for a tag: its own (`places`), few of its parent's, none of its siblings'.
 
-    taken, parents: how many words from `low` on are in any span, and how many in none, up to each place.
+    taken, parents: running counts from `low` of words in nested spans, and of words of the parent.
     """
-    start, worth = places[0], 1.0
-    best = worth, start, start
+    start, score = places[0], 1.0
+    best = score, start, start
     for before, here in pairwise(places):
         left, right = before + 1 - low, here - low
-        worth += FOREIGN * (parents[right] - parents[left])
-        if taken[right] > taken[left] or worth < 0:
-            start, worth = here, 0.0
-        worth += 1
-        best = max(best, (worth, start, here), key=lambda run: run[0])
+        score += FOREIGN * (parents[right] - parents[left])
+        if taken[right] > taken[left] or score < 0:
+            start, score = here, 0.0
+        score += 1
+        best = max(best, (score, start, here), key=lambda run: run[0])
     return best[1], best[2] + 1

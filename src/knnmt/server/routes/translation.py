@@ -1,4 +1,4 @@
-"""`/v1/translate`: translations with their evidence, token by token; `/v1/systems`: what can be asked for."""
+"""`/v1/translate`: translations with evidence for each token; `/v1/systems`: the retrieval systems to choose from."""
 
 from typing import Annotated, Any
 
@@ -8,34 +8,34 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from knnmt.evidence import Neighbour, TokenEvidence
-from knnmt.server.state import Server, Serving, admitted, while_connected
-from knnmt.server.worker import How
+from knnmt.server.dependencies import Server, Serving, admitted, while_connected
+from knnmt.server.work_items import DecodingOptions
 from knnmt.systems import SYSTEMS, serves
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import Translation
 
 router = APIRouter(prefix="/v1", tags=["Translation"], dependencies=[Depends(admitted)])
 
-System = Annotated[StrictStr, Field(description="base, or a system of the store; default: the server's")]
+System = Annotated[StrictStr, Field(description="retrieval system, or base for plain MT; default: the server's")]
 
 
 class Asked(BaseModel):
-    """What to translate, and how."""
+    """Texts, and how to translate them."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
-    q: StrictStr | list[StrictStr] = Field(description="text, or texts, each translated as one segment")
+    q: StrictStr | list[StrictStr] = Field(description="text, or list of texts, each translated as one segment")
     system: System | None = None
     weight: float | None = Field(
-        default=None, alias="lambda", ge=0, le=1, allow_inf_nan=False, description="λ: the most that the memory counts"
+        default=None, alias="lambda", ge=0, le=1, allow_inf_nan=False, description="λ: maximum weight of the memory"
     )
-    beam: int | None = Field(default=None, ge=1, description="beams; default: the server's")
-    alternatives: int = Field(default=0, ge=0, description="further translations of each text")
-    evidence: bool = Field(default=False, description="say for each token where it comes from")
+    beam: int | None = Field(default=None, ge=1, description="beam size; default: the server's")
+    alternatives: int = Field(default=0, ge=0, description="number of alternative translations")
+    evidence: bool = Field(default=False, description="include the evidence for each token")
 
 
 class NeighbourOut(BaseModel):
-    """A token of the memory that spoke for some token; `weight` is its share of p_knn."""
+    """A retrieved token of the memory; `weight` is its share of p_knn."""
 
     source: str
     before: str
@@ -69,7 +69,7 @@ class AlternativeOut(BaseModel):
 
 
 class MatchOut(BaseModel):
-    """The segment of the memory that has the text word for word."""
+    """The segment of the memory whose source is exactly this text."""
 
     id: str | None
     origin: str
@@ -92,7 +92,7 @@ class Translations(BaseModel):
 
 
 class SystemsOut(BaseModel):
-    """The systems that `/v1/translate` takes, the one that it uses by itself, and its λ."""
+    """The systems that `/v1/translate` accepts, the default, and its λ."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -103,7 +103,7 @@ class SystemsOut(BaseModel):
 
 @router.post("/translate", response_model=Translations)
 async def translate(asked: Asked, request: Request, server: Serving) -> Any:
-    """Translate texts, and say how sure each token is and which segments of the memory spoke for it."""
+    """Translate texts, with the probability of each token and the segments of the memory behind it."""
     limits = server.settings
     texts = [asked.q] if isinstance(asked.q, str) else asked.q
     server.check_size(texts)
@@ -112,16 +112,16 @@ async def translate(asked: Asked, request: Request, server: Serving) -> Any:
         most = f"{limits.max_beam} beams and {limits.max_alternatives} alternatives"
         raise HTTPException(400, f"Invalid request: at most {most}")
     if asked.system is not None and asked.system not in systems_of(server):
-        raise HTTPException(400, f"there is no system {asked.system!r} here: use {', '.join(systems_of(server))}")
-    how = How(asked.system, asked.weight, beam, asked.alternatives + 1, asked.evidence)
-    found = await while_connected(request, server.worker.translate(texts, how))
-    # evidence for a long text is megabytes: written elsewhere, so that the event loop stays free
+        raise HTTPException(400, f"unknown system {asked.system!r}: choose from {', '.join(systems_of(server))}")
+    options = DecodingOptions(asked.system, asked.weight, beam, asked.alternatives + 1, asked.evidence)
+    found = await while_connected(request, server.worker.translate(texts, options))
+    # evidence for a long text is megabytes: serialized in a thread, to keep the event loop free
     return await anyio.to_thread.run_sync(lambda: JSONResponse({"translations": [_shown(each) for each in found]}))
 
 
 @router.get("/systems", response_model=SystemsOut)
 async def systems(server: Serving) -> Any:
-    """Tell what the store serves."""
+    """List the systems of the store."""
     retriever = server.translator.retriever
     if retriever is None:
         return {"systems": systems_of(server), "default": "base", "lambda": 0.0}
@@ -130,7 +130,7 @@ async def systems(server: Serving) -> Any:
 
 
 def systems_of(server: Server) -> list[str]:
-    """`base` and what the store was built for."""
+    """`base`, and the systems that the store was built for."""
     store = server.translator.store
     if store is None:
         return ["base"]

@@ -1,0 +1,200 @@
+"""Product quantization (Jégou, Douze and Schmid 2011): codebooks are trained, and states encoded in M bytes.
+
+A state of d numbers is cut into M parts of d/M; each is kept as the number of its nearest of 256 centroids.
+Codebooks are (M, 256, d/M) float32: a NumPy array where they are made and stored, a tensor where they are used.
+`knnmt.search.pq` decodes.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from knnmt.build.workers import lone_threads
+from knnmt.errors import DataError, UsageError
+from knnmt.search.pq import CENTROIDS
+
+SEEDING_SIZE = 32 * CENTROIDS  # rows of the sample that the first centroids are drawn from
+BLOCK_SIZE = {"cpu": 1 << 20, "cuda": 1 << 26}  # numbers worked on at a time: a CPU's cache, or a GPU kept busy
+GROUP_SIZE = {"cpu": 8, "cuda": 128}  # subspaces that a worker clusters at a time
+TASK_SIZE = 1 << 10  # rows that a worker encodes at a time
+REPORT_SIZE = 1 << 16  # rows between two reports of progress: about a second
+
+
+def subspaces(d: int, most: int = 128) -> int:
+    """Return into how many parts a state of d numbers is cut: the largest divisor of d up to `most`."""
+    return max(m for m in range(1, min(d, most) + 1) if d % m == 0)
+
+
+def train(
+    states: NDArray[Any],
+    *,
+    subspaces: int,
+    seed: int = 0,
+    sample: int = CENTROIDS * CENTROIDS,
+    iterations: int = 8,
+    device: torch.device | str = "cpu",
+) -> NDArray[np.float32]:
+    """Make codebooks by k-means in every subspace at once, on a sample of the rows; only those are read.
+
+    states: (N, d), usually a float16 memory-map; the result: (M, 256, d/M). With fewer than 256 distinct parts
+    in a subspace, each is a centroid and the other centroids repeat them.
+    """
+    count, d = states.shape
+    if d % subspaces:
+        raise UsageError(f"states of {d} numbers cannot be cut into {subspaces} equal parts")
+    if not count:
+        raise DataError("no states to train a product quantizer on")
+    rng = np.random.default_rng(seed)
+    rows = np.sort(rng.choice(count, min(sample, count), replace=False, shuffle=False))
+    chosen = np.asarray(states[rows], np.float32)
+    _refuse_infinite(chosen, rows)
+    parts = torch.from_numpy(chosen).to(device).view(rows.size, subspaces, -1).transpose(0, 1).contiguous()
+    draws = torch.from_numpy(rng.random((subspaces, CENTROIDS))).to(device)
+    group = GROUP_SIZE[parts.device.type]
+    with lone_threads(torch.get_num_threads()) as pool:
+        clusters = pool.map(partial(_cluster, iterations=iterations), parts.split(group), draws.split(group))
+        return torch.cat(list(clusters)).cpu().numpy()
+
+
+def encode(
+    states: NDArray[Any],
+    codebooks: NDArray[np.float32],
+    out: NDArray[np.uint8],
+    *,
+    workers: int | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> None:
+    """Write the codes of all states, a block at a time; `progress` is told the rows done since it last was.
+
+    states: (N, d), usually a float16 memory-map; out: (N, M) uint8. Of equally near centroids the first counts.
+    """
+    count, d = states.shape
+    subspaces, _, width = codebooks.shape
+    if subspaces * width != d or out.shape != (count, subspaces):
+        raise DataError(f"states {states.shape}, codebooks {codebooks.shape} and codes {out.shape} do not fit together")
+    expansion = Expansion.of(torch.from_numpy(codebooks))
+
+    def encode_rows(start: int) -> None:
+        rows = states[start : start + TASK_SIZE]
+        # A matrix product may round otherwise at another size: all have the same, the last one is padded.
+        filled = np.zeros((TASK_SIZE, d), np.float32)
+        filled[: len(rows)] = rows
+        _refuse_infinite(filled, np.arange(start, start + TASK_SIZE))
+        parts = torch.from_numpy(filled).view(TASK_SIZE, subspaces, width).transpose(0, 1)
+        out[start : start + TASK_SIZE] = _nearest(parts, expansion)[:, : len(rows)].T
+
+    with lone_threads(workers or torch.get_num_threads()) as pool:
+        for start in range(0, count, REPORT_SIZE):
+            stop = min(start + REPORT_SIZE, count)
+            for _ in pool.map(encode_rows, range(start, stop, TASK_SIZE)):
+                pass
+            if progress is not None:
+                progress(stop - start)
+
+
+@dataclass(frozen=True, eq=False)
+class Expansion:
+    """Squared distances to centroids as |y|² + slope·y + level, where y is what a part differs from the centre by.
+
+    Around the centre of a subspace's centroids the terms are about as large as the distances: little cancels.
+    centre: (M, 1, d/M); slope: (M, d/M, 256); level: (M, 1, 256), all float32
+    """
+
+    centre: Tensor
+    slope: Tensor
+    level: Tensor
+
+    @classmethod
+    def of(cls, codebooks: Tensor) -> Self:
+        """Expand the distances to these codebooks: (M, 256, d/M)."""
+        centre = codebooks.mean(1, keepdim=True)
+        rest = (codebooks - centre).transpose(1, 2).contiguous()
+        return cls(centre, -2 * rest, rest.square().sum(1, keepdim=True))
+
+
+def _nearest(parts: Tensor, expansion: Expansion) -> Tensor:
+    """Return the number of each part's nearest centroid, the first of equals: (M, R, d/M) gives (M, R) int64."""
+    codes = torch.empty(parts.shape[:2], dtype=torch.int64, device=parts.device)
+    rows = min(_block(parts, len(parts) * CENTROIDS), parts.shape[1])
+    # One buffer for all blocks: memory that is fresh from the system costs more than the product itself.
+    buffer = parts.new_empty(len(parts), rows, CENTROIDS)
+    for start in range(0, parts.shape[1], rows):
+        block = parts[:, start : start + rows] - expansion.centre
+        # Without |y|², which is the same for all centroids.
+        scores = torch.baddbmm(expansion.level, block, expansion.slope, out=buffer[:, : block.shape[1]])
+        # On a CPU NumPy's argmin is vectorised and five times as fast as that of torch.
+        nearest = torch.from_numpy(scores.numpy().argmin(-1)) if parts.device.type == "cpu" else scores.argmin(-1)
+        codes[:, start : start + rows] = nearest
+    return codes
+
+
+def _cluster(parts: Tensor, draws: Tensor, iterations: int) -> Tensor:
+    """Return the centroids of k-means in each subspace.
+
+    parts: (M, R, d/M) float32; draws: (M, 256) float64 in [0, 1), the chances of the first centroids
+    """
+    centroids = _seed(parts[:, :: math.ceil(parts.shape[1] / SEEDING_SIZE)].contiguous(), draws)
+    for _ in range(iterations):
+        centroids = _means(parts, _nearest(parts, Expansion.of(centroids)), centroids)
+    return centroids
+
+
+def _seed(parts: Tensor, draws: Tensor) -> Tensor:
+    """Draw first centroids as k-means++ does, by their squared distances from those drawn before."""
+    subspaces, rows, width = parts.shape
+    centroids = parts.new_empty(subspaces, CENTROIDS, width)
+    nearest = torch.ones(subspaces, rows, device=parts.device)
+    for number, draw in enumerate(draws.unbind(1)):
+        reach = nearest.cumsum(1, dtype=torch.float64)
+        # A part that is a centroid already has no reach; where all are, the last part is drawn again and again.
+        picked = torch.searchsorted(reach, draw[:, None] * reach[:, -1:], right=True).clamp_(max=rows - 1)
+        centroid = parts.gather(1, picked[..., None].expand(-1, -1, width))
+        centroids[:, number] = centroid[:, 0]
+        squares = (parts - centroid).square().sum(-1)
+        nearest = torch.minimum(nearest, squares) if number else squares
+    return centroids
+
+
+def in_bytes(states: NDArray[Any], out: NDArray[np.int8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Write states as whole numbers of a byte, each dimension with its own middle and step, a block at a time.
+
+    states: (N, d), usually a float16 memory-map, N > 0; out: (N, d) int8. Returns the squared lengths, (N,), of what
+    was written, and the middles and steps, (2, d).
+    """
+    blocks = [slice(start, start + TASK_SIZE) for start in range(0, len(states), TASK_SIZE)]
+    low = high = np.asarray(states[0], np.float32)
+    for some in blocks:
+        low, high = np.minimum(low, states[some].min(axis=0)), np.maximum(high, states[some].max(axis=0))
+    middle, step = (low + high) / 2, np.maximum((high - low) / 254, 1e-12)
+    norms = np.empty(len(states), np.float32)
+    for some in blocks:
+        out[some] = np.rint((states[some].astype(np.float32) - middle) / step)
+        norms[some] = np.square(out[some] * step + middle).sum(axis=1)
+    return norms, np.stack((middle, step))
+
+
+def _means(parts: Tensor, codes: Tensor, centroids: Tensor) -> Tensor:
+    """Move each centroid to the mean of its parts, summed in float64; one without parts stays where it is."""
+    zeros = torch.zeros(centroids.shape[:2], dtype=torch.float64, device=parts.device)
+    counts = zeros.scatter_add(1, codes, torch.ones_like(codes, dtype=torch.float64))[..., None]
+    sums = torch.stack([zeros.scatter_add(1, codes, column.double()) for column in parts.unbind(-1)], dim=-1)
+    return torch.where(counts > 0, (sums / counts.clamp(min=1)).float(), centroids)
+
+
+def _block(like: Tensor, numbers: int) -> int:
+    """Return how many rows are worked on at a time where each takes so many numbers."""
+    return max(BLOCK_SIZE[like.device.type] // numbers, 1)
+
+
+def _refuse_infinite(states: NDArray[np.float32], rows: NDArray[np.int64]) -> None:
+    """Refuse states that are not finite, as are those too large for float16, and name the first one's row."""
+    wrong = ~np.isfinite(states).all(1)
+    if wrong.any():
+        raise DataError(f"state {rows[wrong.argmax()]} is not finite: it does not fit into float16")

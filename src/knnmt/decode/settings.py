@@ -1,0 +1,38 @@
+"""The settings of a translation: of the search, and of text that the model cannot take whole."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from knnmt.settings import Settings
+
+
+class TranslateSettings(Settings):
+    """How to search, and what to do with text that the model cannot take whole."""
+
+    beam: int = Field(default=5, ge=1, le=64, description="beam size; 1 is greedy search")
+    n_best: int = Field(default=1, ge=1, description="translations per text, at most the beam size")
+    length_penalty: float | None = Field(
+        default=None,
+        ge=-10,
+        le=10,
+        allow_inf_nan=False,
+        description="divide scores by length to this power; default: the model's",
+    )
+    max_length: int | None = Field(
+        default=None, ge=2, description="maximum tokens per translation; default: by source length"
+    )
+    batch_size: int = Field(default=32, ge=1, le=16384, description="texts per batch")
+    long: Literal["split", "refuse"] = Field(default="split", description="split overlong text, or refuse it")
+    exact: bool = Field(
+        default=True,
+        description="translate a text that the store contains verbatim as the store does",  # and no other text so
+    )
+    stop_loops: bool = Field(default=False, description="stop a translation that repeats itself")
+    evidence: bool = Field(default=False, description="record the evidence behind each token")
+
+    @model_validator(mode="after")
+    def _fits(self) -> "TranslateSettings":
+        if self.n_best > self.beam:
+            raise ValueError(f"{self.n_best} translations per text need a beam of that size, not {self.beam}")
+        return self

@@ -1,0 +1,198 @@
+"""Imports of TMX files: they run in the background, and report their progress and result.
+
+A file is read to the end before anything is stored, so that a corrupt one changes nothing. Its segments are then added
+in chunks, and the model translates in between.
+"""
+
+import itertools
+import logging
+import secrets
+import shutil
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import anyio.to_thread
+from fastapi import HTTPException
+from pydantic import BaseModel
+
+from knnmt.corpus import CleanReport, CleanSettings, Languages, Segment, clean, read
+from knnmt.errors import DataError, KnnmtError, UsageError
+from knnmt.server.metrics import Metrics
+from knnmt.server.work_items import STOPPING, UnavailableError, log_failure
+from knnmt.server.worker import Worker
+from knnmt.translate import Translator
+
+_log = logging.getLogger(__name__)
+State = Literal["waiting", "running", "done", "failed", "stopped"]
+
+CHUNK = 32  # segments added at a time
+MAX_FAULTS = 100  # faults listed in a report; all are counted
+MAX_WAITING = 8  # imports in the queue
+MAX_REPORTS = 100  # reports of finished imports that are kept
+
+
+class Report(BaseModel):
+    """The outcome of an import: how many segments were added, and how many were dropped, by reason."""
+
+    added: int = 0
+    dropped: dict[str, int] = {}
+    faults: list[str] = []
+
+
+class ImportStatus(BaseModel):
+    """An import: `done` of `total` segments were read."""
+
+    id: str
+    state: State
+    done: int
+    total: int
+    error: str | None = None
+    report: Report
+
+
+@dataclass(eq=False)
+class Import:
+    """An import, queued, running or finished."""
+
+    id: str
+    path: Path
+    total: int
+    clean: bool
+    state: State = "waiting"
+    done: int = 0
+    added: int = 0
+    error: str | None = None
+    cleaned: CleanReport = field(default_factory=CleanReport)
+    refused: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+
+    def fault(self, reason: str, error: DataError) -> None:
+        """Count a segment that cannot be imported."""
+        self.refused[reason] += 1
+        if len(self.faults) < MAX_FAULTS:
+            self.faults.append(named(str(error), self.path))
+
+    def status(self) -> ImportStatus:
+        """Its progress and report."""
+        dropped = {str(reason): count for reason, count in (self.cleaned.dropped + self.refused).items()}
+        report = Report(added=self.added, dropped=dropped, faults=list(self.faults))
+        return ImportStatus(
+            id=self.id, state=self.state, done=self.done, total=self.total, error=self.error, report=report
+        )
+
+
+def named(message: str, path: Path) -> str:
+    """A message about an upload, with the file's name in place of its temporary path."""
+    return message.replace(str(path), path.name)
+
+
+class Imports:
+    """The imports of a server, run one at a time."""
+
+    def __init__(self, translator: Translator, worker: Worker, metrics: Metrics, languages: Languages) -> None:
+        self._translator, self._worker, self._metrics, self._languages = translator, worker, metrics, languages
+        self._imports: dict[str, Import] = {}
+        self._stopping = threading.Event()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="import")
+
+    async def queue(self, path: Path, *, clean: bool) -> ImportStatus:
+        """Check a file, move it away, and queue its import."""
+        if sum(each.state in ("waiting", "running") for each in self._imports.values()) >= MAX_WAITING:
+            raise HTTPException(503, "too many imports are queued: try again later", {"Retry-After": "30"})
+        total = await anyio.to_thread.run_sync(self._count, path)
+        kept = shutil.move(path, tempfile.mkdtemp(prefix="knnmt-import-"))
+        new = Import(secrets.token_hex(8), Path(kept), total, clean)
+        self._imports[new.id] = new
+        for old in list(self._imports)[:-MAX_REPORTS]:
+            del self._imports[old]
+        try:
+            self._thread.submit(self._run, new)
+        except RuntimeError:
+            raise UnavailableError(STOPPING, 5) from None
+        return new.status()
+
+    def status(self, name: str) -> ImportStatus:
+        """The progress of an import."""
+        if name not in self._imports:
+            raise HTTPException(404, f"no such job: {name!r}")
+        return self._imports[name].status()
+
+    def abandon(self) -> None:
+        """Start nothing more."""
+        self._stopping.set()
+
+    def stop(self) -> None:
+        """Stop after the current chunk: what was added stays, and the file can be imported again."""
+        self.abandon()
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        for each in self._imports.values():
+            shutil.rmtree(each.path.parent, ignore_errors=True)
+
+    def _count(self, path: Path) -> int:
+        """Read a file to the end and count its segments; 400 if it has none that can be read."""
+        faults = 0
+
+        def fault(_: DataError) -> None:
+            nonlocal faults
+            faults += 1
+
+        try:
+            total = sum(1 for _ in self._until_stopped(read(path, self._languages, bad=fault)))
+        except (DataError, UsageError) as error:
+            raise HTTPException(400, named(str(error), path)) from None
+        if not total:
+            raise HTTPException(400, f"{path.name}: no readable segment ({faults} corrupt)")
+        return total + faults
+
+    def _until_stopped(self, segments: Iterator[Segment]) -> Iterator[Segment]:
+        """The segments, until the server stops: reading a large file takes minutes."""
+        for segment in segments:
+            if self._stopping.is_set():
+                raise UnavailableError(STOPPING, 5)
+            yield segment
+
+    def _run(self, one: Import) -> None:
+        one.state = "running"
+        try:
+            for chunk in self._chunks(one):
+                self._add(one, chunk)
+            one.state = "done"
+        except UnavailableError:
+            one.state = "stopped"
+        except KnnmtError as error:
+            one.state, one.error = "failed", named(str(error), one.path)
+        except Exception as error:
+            one.state, one.error = "failed", "internal error; see the server's log"
+            log_failure(_log, error)
+        finally:
+            shutil.rmtree(one.path.parent, ignore_errors=True)
+
+    def _chunks(self, one: Import) -> Iterator[list[Segment]]:
+        def counted(segments: Iterator[Segment]) -> Iterator[Segment]:
+            for segment in segments:
+                one.done += 1
+                yield replace(segment, origin=named(segment.origin, one.path))
+
+        def fault(error: DataError) -> None:
+            one.done += 1
+            one.fault("unreadable", error)
+
+        settings = CleanSettings() if one.clean else CleanSettings(check_language=False, max_ratio=None)
+        segments = self._until_stopped(read(one.path, self._languages, bad=fault))
+        cleaned = clean(counted(segments), self._languages, settings, report=one.cleaned)
+        while chunk := list(itertools.islice(cleaned, CHUNK)):
+            yield chunk
+
+    def _add(self, one: Import, chunk: list[Segment]) -> None:
+        """Add a chunk, without the segments that the store rejects."""
+        added = self._worker.call_blocking(
+            lambda: self._translator.add(chunk, bad=lambda error: one.fault("unfit", error))
+        )
+        one.added += len(added.ids)
+        self._metrics.taught.inc(len(added.ids))

@@ -1,0 +1,136 @@
+// The translation: requested while the user types, rendered as words shaded by the memory's share.
+
+import { ask } from "./api.js";
+import { $, make, percent, show } from "./dom.js";
+import { cancelRetry, showError, showNote, showStatus } from "./status.js";
+import { explain, shade } from "./why.js";
+import { changes, toWords } from "./words.js";
+
+const PAUSE = 300; // milliseconds without a key press before a translation is requested
+const SLOW = 250; // milliseconds after which a request is shown as in progress
+
+export const state = {
+  settings: { learns: false, store: false },
+  lambda: null, // as chosen; null: the server's
+  lines: [], // of the source, as last translated
+  words: [], // of the translation, all lines
+  text: "",
+  chosen: -1,
+};
+let pending = null; // the request in progress
+let timer = 0;
+
+export function translateSoon() {
+  clearTimeout(timer);
+  cancelRetry();
+  show($("clear"), $("source").value !== "");
+  show($("example"), state.settings.store && $("source").value === "");
+  timer = setTimeout(translate, PAUSE);
+}
+
+// With `compared`, mark the words that changed, and call it when that is done.
+export async function translate({ compared = null } = {}) {
+  clearTimeout(timer);
+  cancelRetry();
+  pending?.abort();
+  if (!$("editor").hidden || !$("system").value) return; // being corrected, or not set up yet
+  const lines = $("source").value.split("\n").map((line) => line.trim());
+  while (lines.length && !lines.at(-1)) lines.pop();
+  const texts = lines.filter(Boolean);
+  if (!texts.length) {
+    pending = null;
+    $("target-pane").removeAttribute("aria-busy");
+    render([], []);
+    showStatus("");
+    return;
+  }
+  const mine = (pending = new AbortController());
+  const slow = setTimeout(() => showStatus("Translating…", "busy"), SLOW);
+  $("target-pane").setAttribute("aria-busy", "true");
+  const asked = { q: texts, evidence: true, system: $("system").value };
+  if (state.lambda !== null && asked.system !== "base") asked.lambda = state.lambda;
+  try {
+    const { translations } = await ask("v1/translate", { method: "POST", json: asked, signal: mine.signal });
+    if (mine !== pending) return;
+    const before = state.words.map((word) => word.text);
+    render(lines, translations, compared ? before : null);
+    showStatus("");
+    compared?.();
+  } catch (error) {
+    if (error.name === "AbortError" || mine !== pending) return;
+    showError(error, () => translate({ compared }));
+  } finally {
+    clearTimeout(slow);
+    if (mine === pending) $("target-pane").removeAttribute("aria-busy");
+  }
+}
+
+function render(lines, translations, before = null) {
+  const rest = translations.values();
+  const box = $("words");
+  const held = box.contains(document.activeElement) ? state.chosen : -1;
+  state.lines = lines;
+  state.words = [];
+  const texts = [];
+  const paragraphs = lines.map((line) => {
+    const translation = line ? rest.next().value : null;
+    texts.push(translation ? translation.text : "");
+    const words = translation ? toWords(translation) : [];
+    const paragraph = make("p", {});
+    for (const word of words) {
+      word.node = button(word, state.words.length);
+      state.words.push(word);
+      paragraph.append(word.space ? " " : "", word.node);
+    }
+    return paragraph;
+  });
+  state.text = texts.join("\n");
+  box.replaceChildren(...paragraphs);
+  if (before) markChanges(before);
+  else showNote("");
+  choose(-1);
+  const first = state.words[held >= 0 ? Math.min(held, state.words.length - 1) : 0];
+  if (first) first.node.tabIndex = 0;
+  if (held >= 0) first?.node.focus();
+  show($("copy"), state.words.length > 0);
+  show($("correct"), state.words.length > 0 && state.settings.learns);
+}
+
+function markChanges(before) {
+  changes(before, state.words.map((word) => word.text)).forEach((changed, n) => {
+    if (!changed) return;
+    state.words[n].changed = true;
+    state.words[n].node.classList.add("changed");
+    label(state.words[n]);
+  });
+}
+
+function button(word, number) {
+  const options = { type: "button", class: `word s${shade(word.memory)}`, tabindex: "-1", "aria-pressed": "false" };
+  word.node = make("button", { ...options, onclick: () => choose(number) }, word.text);
+  label(word);
+  return word.node;
+}
+
+function label(word) {
+  const share = word.memory === null ? "" : `, ${percent(word.memory)} from memory`;
+  word.node.setAttribute("aria-label", `${word.text}${share}${word.changed ? ", changed" : ""}`);
+}
+
+export function choose(number) {
+  state.words[state.chosen]?.node.setAttribute("aria-pressed", "false");
+  state.chosen = number;
+  const word = state.words[number];
+  word?.node.setAttribute("aria-pressed", "true");
+  if (word) {
+    makeTabbable(number);
+    word.node.scrollIntoView({ block: "nearest" }); // on a phone the panel would cover it
+  }
+  explain(word, $("system").value);
+}
+
+// Exactly one word can be reached with the Tab key; the arrow keys move between words.
+export function makeTabbable(number) {
+  for (const word of state.words) word.node.tabIndex = -1;
+  state.words[number].node.tabIndex = 0;
+}

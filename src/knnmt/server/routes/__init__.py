@@ -1,0 +1,1 @@
+"""The routes of the server, one module an interface: LibreTranslate's, translations with evidence, the memory."""

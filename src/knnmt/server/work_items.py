@@ -1,0 +1,157 @@
+"""Work that waits for the model's thread: texts to translate, and functions to call in between."""
+
+import contextlib
+import itertools
+import logging
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass, field
+from typing import Any
+
+from knnmt.errors import DataError, KnnmtError
+from knnmt.translate import Translation, Translator, join
+
+_log = logging.getLogger(__name__)
+
+CHARACTERS = 4  # per token, roughly
+STOPPING = "the server is shutting down"
+
+
+@dataclass(frozen=True)
+class DecodingOptions:
+    """What requests must have in common to be translated in one batch."""
+
+    system: str | None = None  # None: the server's default
+    weight: float | None = None  # λ
+    beam: int = 5
+    n_best: int = 1
+    evidence: bool = False
+
+
+class UnavailableError(Exception):
+    """The queue is full, or the server is shutting down; `retry_after` is in seconds."""
+
+    def __init__(self, reason: str, retry_after: int) -> None:
+        super().__init__(reason)
+        self.retry_after = retry_after
+
+
+@dataclass(eq=False)
+class TextRequest:
+    """The texts of one request, cut into units that fit the model. It may take several batches to translate them."""
+
+    options: DecodingOptions
+    texts: Sequence[str]
+    future: "Future[list[Translation]]" = field(default_factory=Future)
+    units: list[str] = field(default_factory=list)  # the texts; those too long for the model in pieces
+    sizes: list[int] = field(default_factory=list)  # tokens of each unit; empty until `cut`
+    pieces: list[int] = field(default_factory=list)  # units of each text
+    translations: list[Translation] = field(default_factory=list)  # of the first units
+    tokens: float = 0.0  # of the units that are left; an estimate until `cut`
+
+    def __post_init__(self) -> None:
+        self.tokens = sum(map(len, self.texts)) / CHARACTERS
+
+    @property
+    def begin(self) -> int:
+        """The first unit that is not translated yet."""
+        return len(self.translations)
+
+    def cut(self, translator: Translator, max_tokens: int) -> None:
+        """Count tokens, and cut texts that are too long for the model into pieces."""
+        sizes = translator.sizes(self.texts)
+        if sum(sizes) > max_tokens:
+            raise DataError(f"Invalid request: request ({sum(sizes)}) exceeds text limit ({max_tokens}) of tokens")
+        longest = translator.model.max_source
+        pieces = [
+            translator.pieces(text) if size > longest else [text] for text, size in zip(self.texts, sizes, strict=True)
+        ]
+        self.pieces, self.units = list(map(len, pieces)), list(itertools.chain.from_iterable(pieces))
+        self.sizes = sizes if len(self.units) == len(sizes) else translator.sizes(self.units)
+        self.tokens = sum(self.sizes)
+
+    def fitting(self, room: int, *, at_least_one: bool) -> int:
+        """The end of the next units whose tokens fit into `room`."""
+        end = self.begin
+        while end < len(self.units) and (self.sizes[end] <= room or (at_least_one and end == self.begin)):
+            room -= self.sizes[end]
+            end += 1
+        return end
+
+    def extend(self, translations: Sequence[Translation]) -> bool:
+        """Take the translations of the next units; answer the request if they were the last, and return whether."""
+        self.translations += translations
+        self.tokens = sum(self.sizes[self.begin :])
+        if self.begin < len(self.units):
+            return False
+        rest = iter(self.translations)
+        answer(self.future, [join(list(itertools.islice(rest, count))) for count in self.pieces])
+        return True
+
+
+@dataclass(eq=False)
+class Call:
+    """A function for the model's thread to call."""
+
+    function: Callable[[], Any]
+    future: "Future[Any]" = field(default_factory=Future)
+
+    def run(self) -> None:
+        """Call the function, unless whoever asked has given up."""
+        if not self.future.set_running_or_notify_cancel():
+            return
+        try:
+            answer(self.future, self.function())
+        except Exception as error:
+            fail(self.future, error)
+
+
+@dataclass
+class BatchClock:
+    """When a batch started, when it last got the model to itself, and how long others had the model meanwhile."""
+
+    minimum: float  # seconds between two interruptions
+    started: float = field(default_factory=time.monotonic)
+    resumed: float = field(default_factory=time.monotonic)
+    turn: float = 0.0  # seconds the batch may run before the next interruption
+    lent: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.turn = self.minimum
+
+    def lend(self, since: float) -> None:
+        """Others had the model since then: give the batch as long a turn."""
+        self.resumed = time.monotonic()
+        self.turn = max(self.minimum, self.resumed - since)
+        self.lent += self.resumed - since
+
+
+Slice = tuple[TextRequest, int]
+"""A request, and the end of those of its units that are in a batch."""
+
+
+def answer(future: "Future[Any]", result: object) -> None:
+    """Set a result, unless whoever asked has given up."""
+    with contextlib.suppress(InvalidStateError):
+        future.set_result(result)
+
+
+def fail(future: "Future[Any]", error: Exception) -> None:
+    """Set an error, and log it if it is a bug."""
+    if not isinstance(error, KnnmtError):
+        log_failure(_log, error)
+    with contextlib.suppress(InvalidStateError):
+        future.set_exception(error)
+
+
+def refuse(future: "Future[Any]") -> None:
+    """Say that the server is shutting down."""
+    with contextlib.suppress(InvalidStateError):
+        future.set_exception(UnavailableError(STOPPING, 5))
+
+
+def log_failure(log: logging.Logger, error: BaseException) -> None:
+    """Log the traceback without the message, which may contain text of a request."""
+    log.error("%s\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
