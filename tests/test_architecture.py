@@ -27,10 +27,11 @@ ORDER = (
     ("decode",),
     ("build",),
     ("datastore",),
-    ("translate", "evidence", "held_out", "overlap", "references", "tune", "evaluate", "ter", "hf"),
+    ("translate", "evidence", "overlap", "tune", "evaluate", "ter", "hf"),
     ("server",),
+    ("terminal",),
     ("lab",),
-    ("cli", "terminal"),
+    ("cli",),
 )
 BASE, API = "errors, host, settings, …", "translate, evidence, tune, evaluate, hf"
 NAMES = {0: BASE, 11: API}  # of groups of several, in the picture
