@@ -16,7 +16,7 @@ from knnmt.build.settings import BuildSettings
 from knnmt.corpus.segment import Segment
 from knnmt.datastore import Datastore
 from knnmt.errors import StoreError
-from knnmt.model.checkpoint import Model, load
+from knnmt.model.checkpoint import Model
 from knnmt.retrieval.live import LiveStore
 from knnmt.store import arrays
 from knnmt.store.manifest import MANIFEST, manifest_bytes, read_manifest
@@ -34,21 +34,10 @@ LESSONS = [
 
 
 @pytest.fixture(scope="module")
-def model(model_folder: Callable[[str], Path]) -> Model:
-    torch.set_num_threads(1)
-    return load(model_folder("marian"), langs="de-en", device="cpu")
-
-
-@pytest.fixture(scope="module")
 def sealed(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sealed")
     build([parallel_text(folder / "corpus.tsv", 30)], model, folder / "store", "de-en", SETTINGS)
     return folder / "store"
-
-
-@pytest.fixture
-def store(sealed: Path, tmp_path: Path) -> Datastore:
-    return Datastore.open(shutil.copytree(sealed, tmp_path / "store"))
 
 
 class StoppedError(Exception):

@@ -277,6 +277,7 @@ def find_spec(name, path=None, target=None):
 PathFinder.find_spec = find_spec
 from pathlib import Path
 import torch
+from knnmt.lab.reproduce import Config, reproduce
 torch.set_num_threads(1)
 found = reproduce(Config.load(Path(sys.argv[1])), Path(sys.argv[2]), Path(sys.argv[3]), device="cpu", jobs=1)
 assert found.domains[0].built.dropped == {}

@@ -3,12 +3,10 @@ makes one part of it all without losing what happens meanwhile."""
 
 import fcntl
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from knnmt import Translator
 from knnmt.build.build import build
@@ -17,7 +15,7 @@ from knnmt.build.settings import BuildSettings
 from knnmt.corpus.segment import Segment
 from knnmt.datastore import Datastore
 from knnmt.errors import DataError, StoreError
-from knnmt.model.checkpoint import Model, load
+from knnmt.model.checkpoint import Model
 from knnmt.store import store as opened
 from knnmt.store.lessons import Record
 from knnmt.store.records import from_bytes, to_bytes
@@ -27,12 +25,6 @@ from ..build.examples import parallel_text
 
 NEW = Segment("der Hund sieht das Haus", "a cat sleeps in the garden", "a user", "lesson-1")
 OTHER = Segment("die Katze schläft", "the small tree", "a user")
-
-
-@pytest.fixture(scope="module")
-def model(model_folder: Callable[[str], Path]) -> Model:
-    torch.set_num_threads(1)
-    return load(model_folder("marian"), langs="de-en", device="cpu")
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,11 @@
 
 import random
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,19 +15,13 @@ from knnmt.build.build import build
 from knnmt.build.settings import BuildSettings
 from knnmt.corpus.segment import Segment
 from knnmt.datastore import Datastore
-from knnmt.model.checkpoint import Model, load
+from knnmt.model.checkpoint import Model
 from knnmt.store.lessons import Record, named
 from knnmt.store.store import Added
 
 from ..build.examples import ENGLISH, GERMAN, parallel_text
 
 CART, BASKET, TROLLEY = (Segment("der Garten", target, "") for target in ("the tree", "a dog", "the big house"))
-
-
-@pytest.fixture(scope="module")
-def model(model_folder: Callable[[str], Path]) -> Model:
-    torch.set_num_threads(1)
-    return load(model_folder("marian"), langs="de-en", device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +32,6 @@ def sealed(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpus.write_text("".join(f"{line}\n" for line in lines))
     build([corpus], model, folder / "store", "de-en", BuildSettings(clean=None, cluster_size=4))
     return folder / "store"
-
-
-@pytest.fixture
-def store(sealed: Path, tmp_path: Path) -> Datastore:
-    return Datastore.open(shutil.copytree(sealed, tmp_path / "store"))
 
 
 def taught(store: Datastore) -> list[tuple[str, str]]:

@@ -1,12 +1,9 @@
 """A lesson that is too long for the model is learnt in the pieces in which its text will be translated."""
 
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 from knnmt import Translator
@@ -16,16 +13,10 @@ from knnmt.corpus.segment import Segment
 from knnmt.corpus.split import split
 from knnmt.datastore import Datastore
 from knnmt.errors import DataError
-from knnmt.model.checkpoint import Model, load
+from knnmt.model.checkpoint import Model
 from knnmt.store import pieces
 
 from ..build.examples import ENGLISH, GERMAN, parallel_text
-
-
-@pytest.fixture(scope="module")
-def model(model_folder: Callable[[str], Path]) -> Model:
-    torch.set_num_threads(1)
-    return load(model_folder("marian"), langs="de-en", device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +24,6 @@ def sealed(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sealed")
     build([parallel_text(folder / "corpus.tsv", 150)], model, folder / "store", "de-en", BuildSettings(clean=None))
     return folder / "store"
-
-
-@pytest.fixture
-def store(sealed: Path, tmp_path: Path) -> Datastore:
-    return Datastore.open(shutil.copytree(sealed, tmp_path / "store"))
 
 
 def sentences(count: int) -> Segment:
