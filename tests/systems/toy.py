@@ -27,7 +27,7 @@ def make_lasts(part: Context) -> None:
     """Write the last token of each type."""
     ends = part["type_offsets"]
     there = np.diff(ends) > 0
-    part.write(last_offsets=offsets_of(there), last_tokens=(ends[1:][there] - 1).astype(np.int32))
+    part.write(last_offsets=offsets_of(there.astype(np.int64)), last_tokens=(ends[1:][there] - 1).astype(np.int32))
 
 
 def select(view: View, source: Source, settings: RetrievalSettings) -> Lookup:
