@@ -34,7 +34,8 @@ class Match(NamedTuple):
 class Numbering(ABC):
     """Parts, and the lessons of one or several journals: what a search reads. `name` is what errors call it.
 
-    path, manifest: of the store, or of the one of several that learns; scale: of the keys of all parts
+    path, manifest: of the store, or of the one of several that learns; scale: of the keys of all parts; memory_names:
+    of all stores, the one that learns last
     """
 
     path: Path

@@ -100,7 +100,7 @@ async def added(asked: NewSegment | list[NewSegment], request: Request, server: 
 
 @router.put("/memory/{id:path}", response_model=Ids)
 async def changed(id: str, asked: Pair, request: Request, server: Serving) -> Any:
-    """Replace a segment."""
+    """Replace a segment; the replacement of a segment of another memory is added to the one that learns."""
     store = server.store()
     server.require_learning(request)
     server.check_size([asked.source, asked.target])
@@ -115,10 +115,13 @@ async def changed(id: str, asked: Pair, request: Request, server: Serving) -> An
 
 @router.delete("/memory/{id:path}", response_model=Ids)
 async def removed(id: str, request: Request, server: Serving) -> Any:
-    """Delete a segment."""
-    server.store()
+    """Delete a segment; of several memories, one of the last."""
+    store = server.store()
     server.require_learning(request)
-    return {"ids": _there(await server.worker.call(lambda: server.translator.remove([id])), id)}
+    ids = await server.worker.call(lambda: server.translator.remove([id]))
+    if not ids and store.find(id) is not None:
+        raise HTTPException(403, f"only {store.memory_names[-1]} learns here, and {id!r} is in another memory")
+    return {"ids": _there(ids, id)}
 
 
 def _there(ids: list[str], id: str) -> list[str]:
