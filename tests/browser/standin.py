@@ -38,6 +38,7 @@ class StandIn:
         self.key = ""  # that requests need
         self.learns = True
         self.systems = ["base", "fast", "proto"]
+        self.memories = ["project"]
         self.jobs: dict[str, dict[str, Any]] = {}
         self.url = ""
 
@@ -174,7 +175,9 @@ class Handler(BaseHTTPRequestHandler):
                 languages = {"source": {"code": "de", "name": "German"}, "target": {"code": "en", "name": "English"}}
                 return 200, {"suggestions": standin.learns, "language": languages}
             case "GET", "/v1/systems":
-                return 200, {"systems": standin.systems, "default": standin.systems[-1], "lambda": 0.8}
+                listed = [{"name": name, "summary": f"what {name} does"} for name in standin.systems]
+                known = {"default": standin.systems[-1], "lambda": 0.8, "memories": standin.memories}
+                return 200, {"systems": listed, **known}
             case "POST", "/v1/translate":
                 return 200, standin.translate(json.loads(body))
             case "POST", "/suggest":

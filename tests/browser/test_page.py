@@ -437,7 +437,7 @@ def test_a_server_that_does_not_learn_offers_no_lessons(page: Page, standin: Sta
 
 
 def test_a_server_without_a_store_just_translates(page: Page, standin: StandIn) -> None:
-    standin.learns, standin.systems = False, ["base"]
+    standin.learns, standin.systems, standin.memories = False, ["base"], []
     page.browser.refresh()
     page.ask("Das Haus ist groß.", "The house is big.")
     assert page.one("#memory-size").text == "none on this server"

@@ -23,6 +23,7 @@ class Store:
         self.manifest = SimpleNamespace(languages="de-en")
         self.part: dict[str, Any] = {}
         self.held: dict[str, Segment] = {}
+        self.memory_names = ("project",)
 
     def __len__(self) -> int:
         return len(self.held)
