@@ -10,6 +10,7 @@ from knnmt.build.context import Progress
 from knnmt.build.settings import BuildSettings
 from knnmt.model.checkpoint import load
 from knnmt.model.represent import StateModel
+from knnmt.store.memories import Memories
 from knnmt.store.store import Store
 
 
@@ -48,3 +49,9 @@ class Datastore(Store):
     ) -> BuildReport:
         """Fold what was taught and removed into the parts, or make one part of all: see `knnmt.build.compact`."""
         return compact(self, model, full=full, workers=workers, progress=progress)
+
+
+def open_stores(paths: str | Path | Sequence[str | Path]) -> Datastore | Memories:
+    """Open a store, or several together, of which the last one learns."""
+    named = [paths] if isinstance(paths, str | Path) else list(paths)
+    return Datastore.open(named[0]) if len(named) == 1 else Memories.open(named)

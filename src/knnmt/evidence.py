@@ -13,7 +13,7 @@ import torch
 from knnmt.model.checkpoint import Model
 from knnmt.model.represent import padded
 from knnmt.retrieval.session import Retriever
-from knnmt.store.store import Store
+from knnmt.store.memories import AnyStore
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Neighbour:
     id: str | None
     distance: float
     weight: float  # its share of p_kNN
+    memory: str = ""  # the name of the store that it is from
 
     @property
     def target(self) -> str:
@@ -78,7 +79,7 @@ def explain(
 
 
 def _listed(
-    store: Store, model: Model, entries: torch.Tensor, distances: torch.Tensor, shares: torch.Tensor, most: int
+    store: AnyStore, model: Model, entries: torch.Tensor, distances: torch.Tensor, shares: torch.Tensor, most: int
 ) -> list[tuple[Neighbour, ...]]:
     """The heaviest neighbours of each token with their texts. All (T, k)."""
     shares, order = shares.topk(min(most, shares.size(1)), dim=1)
@@ -96,8 +97,9 @@ def _listed(
     return rows
 
 
-def _neighbour(store: Store, model: Model, number: int, position: int, distance: float, share: float) -> Neighbour:
+def _neighbour(store: AnyStore, model: Model, number: int, position: int, distance: float, share: float) -> Neighbour:
     segment = store.segment(number)
     pieces = model.tokenizer.cut(store.target_ids(number))
     before, token, after = "".join(pieces[:position]), pieces[position], "".join(pieces[position + 1 :])
-    return Neighbour(number, segment.source, before, token, after, segment.origin, segment.id, distance, share)
+    texts = segment.source, before, token, after, segment.origin, segment.id
+    return Neighbour(number, *texts, distance, share, store.memory_of(number))

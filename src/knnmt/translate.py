@@ -12,7 +12,7 @@ from knnmt.align.bitext import Bitext
 from knnmt.corpus.fuzzy import FUZZY, similarity
 from knnmt.corpus.segment import Segment
 from knnmt.corpus.split import split
-from knnmt.datastore import Datastore
+from knnmt.datastore import open_stores
 from knnmt.decode.beam import Hypothesis, search
 from knnmt.decode.repetition import SPARE, longest_run
 from knnmt.decode.settings import TranslateSettings as TranslateSettings  # callers find it here
@@ -23,7 +23,8 @@ from knnmt.model.represent import padded
 from knnmt.retrieval.session import Retriever
 from knnmt.retrieval.tuned import Tuned, chosen_for
 from knnmt.store.digests import one_line
-from knnmt.store.store import Added, Store
+from knnmt.store.memories import AnyStore
+from knnmt.store.store import Added
 from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import SILENT, RetrievalSettings
 from knnmt.trace import NO_TRACE, Trace
@@ -57,6 +58,7 @@ class Translator:
     >>> Translator().translate(["Guten Morgen!"])[0].text
     >>> Translator("mini-de-en", "store", system="fast").translate(["Klicken Sie auf Speichern."])[0].text
 
+    Several stores are searched as one, and the last of them learns: `Translator(model, ["company", "project"])`.
     `system` is `base` or one of those that retrieve; `retrieval` sets more than its name; by default both are what the
     store was tuned for, if it was. `left_out` are numbers of the store's segments that are not used, as
     `Overlaps.segments` gives them. A ready `retriever` takes the place of store, system, retrieval and left_out.
@@ -66,7 +68,7 @@ class Translator:
     def __init__(
         self,
         model: str | Path | Model = EMBEDDED,
-        store: str | Path | Store | None = None,
+        store: str | Path | Sequence[str | Path] | AnyStore | None = None,
         *,
         system: str | None = None,
         retrieval: RetrievalSettings | Tuned | None = None,
@@ -77,6 +79,8 @@ class Translator:
         dtype: str = "auto",
         langs: str | None = None,
     ) -> None:
+        if store is not None and not isinstance(store, AnyStore):
+            store = open_stores(store)
         if retriever is not None:
             if store is not None or system is not None or retrieval is not None or left_out:
                 raise UsageError("a retriever has its own store and settings: give either it or those")
@@ -85,7 +89,6 @@ class Translator:
             raise UsageError(f"there is no system {system!r}: use auto, base, {', '.join(SYSTEMS)}")
         if store is None and system not in (None, "base"):
             raise UsageError(f"the system {system} needs a store: make one with `knnmt build`")
-        store = Datastore.open(store) if isinstance(store, str | Path) else store
         self.model = model if isinstance(model, Model) else load(model, device=device, dtype=dtype, langs=langs)
         self.store, self.left_out = store, frozenset(left_out)
         self.retriever, self.trace = retriever, trace
@@ -136,7 +139,7 @@ class Translator:
         """Take up what other processes have taught the store, or removed; says whether there was anything."""
         return self.store is not None and self.store.refresh()
 
-    def _memory(self) -> Store:
+    def _memory(self) -> AnyStore:
         if self.store is None:
             raise UsageError("there is no store to learn in: make one with `knnmt build`")
         return self.store
@@ -243,7 +246,7 @@ class Translator:
         return [match.segment for match in found if match.number not in self.left_out]
 
     @property
-    def _heard(self) -> Store | None:
+    def _heard(self) -> AnyStore | None:
         """The store, where it has a say: λ = 0 is base MT."""
         return self.store if self.retriever is not None and self.retriever.settings.weight != 0 else None
 

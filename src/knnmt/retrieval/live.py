@@ -6,7 +6,7 @@ import torch
 
 from knnmt.errors import StoreError
 from knnmt.retrieval.lessons import LessonView
-from knnmt.store.store import Store
+from knnmt.store.memories import AnyStore
 from knnmt.systems.view import View, entries_of
 
 
@@ -17,7 +17,7 @@ class LiveStore:
     search of the parts may find: those left out, removed, or of lessons, which are searched beside it.
     """
 
-    def __init__(self, store: Store, device: torch.device, left_out: Collection[int] = ()) -> None:
+    def __init__(self, store: AnyStore, device: torch.device, left_out: Collection[int] = ()) -> None:
         self.store, self.left_out = store, frozenset(left_out)
         self.view = self._view(device)
         self._seen: tuple[object, int] | None = None

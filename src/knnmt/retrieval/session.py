@@ -12,7 +12,7 @@ from knnmt.retrieval.gate import Gate, Purpose, require_gate
 from knnmt.retrieval.lessons import Heard, LessonLookup
 from knnmt.retrieval.live import LiveStore
 from knnmt.retrieval.mix import learned, mix, weights
-from knnmt.store.store import Store
+from knnmt.store.memories import AnyStore
 from knnmt.systems import automatic, require_system
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Lookup, Neighbours, Source, System
@@ -31,7 +31,7 @@ class Retriever:
 
     def __init__(
         self,
-        store: Store,
+        store: AnyStore,
         device: torch.device,
         settings: RetrievalSettings,
         *,
@@ -138,7 +138,7 @@ class SentenceLookup:
             self.taught.keep(sentences)
 
 
-def _open(store: Store, system: System) -> None:
+def _open(store: AnyStore, system: System) -> None:
     """Open all arrays that a system needs: what is missing or corrupt is told now, and what is mapped stays readable
     when a compaction removes the files."""
     for part in store.parts:

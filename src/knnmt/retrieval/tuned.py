@@ -12,7 +12,7 @@ from knnmt.files import write_whole
 from knnmt.retrieval.gate import Gate
 from knnmt.settings import refusal
 from knnmt.store.manifest import TUNED
-from knnmt.store.store import Store
+from knnmt.store.memories import AnyStore
 from knnmt.systems.settings import RetrievalSettings
 
 
@@ -64,13 +64,13 @@ def gate_file(path: Path) -> Path:
     return path.with_name(f"{path.stem}.gate.safetensors")
 
 
-def tuned_for(store: Store) -> Tuned | None:
+def tuned_for(store: AnyStore) -> Tuned | None:
     """What a store was tuned to, if it was."""
     path = store.path / TUNED
     return Tuned.load(path) if path.exists() else None
 
 
-def chosen_for(store: Store, system: str | None, given: RetrievalSettings | Tuned | None) -> Tuned:
+def chosen_for(store: AnyStore, system: str | None, given: RetrievalSettings | Tuned | None) -> Tuned:
     """What a store is searched with: what is given, else what the store was tuned to, else the defaults.
 
     A store is tuned for one system; that is not used where another one is named. `auto` is the one it was tuned for.

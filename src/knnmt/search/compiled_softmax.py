@@ -16,7 +16,7 @@ from knnmt.search.loops import compiled, share_out
 from knnmt.search.metric import Metric, distance
 from knnmt.search.nearest import Buffers
 from knnmt.search.rows import Keys, ProjectedRows
-from knnmt.search.softmax import Softmax
+from knnmt.search.softmax import Shares, Softmax
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.int8]
@@ -45,24 +45,25 @@ class CompiledSoftmax(Softmax):
         self.counts, self.every = (self.numbers >= 0).sum(dim=1), (self.slots, self.distinct)
         self.here = torch.arange(batch)  # the sentence of each row that is still searched
 
-    def shares(self, states: Tensor, temperature: float, metric: Metric) -> tuple[Tensor, Tensor, Tensor]:
-        """Tokens and log p of the softmax of −d/T, by token, where there is a share; and the smallest distance."""
+    def shares(self, states: Tensor, temperature: float, metric: Metric) -> Shares:
+        """The softmax of −d/T, summed by token; only tokens with a share."""
         block = self.keys.blocks[0]
         queries = block.project(states).div_(block.step)
         if queries.size(2) < self.rows.size(1):
             queries = torch.nn.functional.pad(queries, (0, self.rows.size(1) - queries.size(2)))
         shape = (*queries.shape[:2], self.distinct.size(1))
         nearest, tokens, log_p = torch.empty(shape[:2]), torch.empty(shape, dtype=torch.int64), torch.empty(shape)
-        used = torch.empty(shape[:2], dtype=torch.int64)
+        used, whole = torch.empty(shape[:2], dtype=torch.int64), torch.empty(shape[:2])
         # T in steps of the rows; cosine is half of a squared distance
         units = {"squared": block.step**2, "cosine": block.step**2 / 2, "euclidean": block.step}
-        arrays = self.here, self.rows, self.norms, self.counts, *self.every, nearest, used, tokens, log_p
+        arrays = self.here, self.rows, self.norms, self.counts, *self.every, nearest, whole, used, tokens, log_p
         share_out(
             look_up, self.counts[self.here].numpy() * shape[1], WORTH, queries.numpy(),
             temperature / units[metric], metric == "euclidean", *(array.numpy() for array in arrays),
         )  # fmt: skip
         most = _pad(used.numpy(), tokens.numpy(), log_p.numpy())
-        return tokens[:, :, :most], log_p[:, :, :most], distance(nearest.mul_(block.step**2), metric)
+        nearest = distance(nearest.mul_(block.step**2), metric)
+        return Shares(tokens[:, :, :most], log_p[:, :, :most], nearest, whole.log_() - nearest / temperature)
 
     def keep(self, sentences: Tensor) -> None:
         """Drop all sentences but these."""
@@ -74,14 +75,15 @@ class CompiledSoftmax(Softmax):
 def look_up(
     first: int, last: int, queries: Floats, temperature: float, root: bool,
     here: Ints, rows: Bytes, lengths: Floats, counts: Ints, slots: Ints, distinct: Ints,
-    nearest: Floats, used: Ints, tokens: Ints, log_p: Floats,
+    nearest: Floats, whole: Floats, used: Ints, tokens: Ints, log_p: Floats,
 ) -> None:  # fmt: skip
     """Find the tokens that have a share in p_kNN, and the nearest entry, for the queries first to last of a batch.
 
     queries: (B, K, p), in steps of the rows; root: whether d is the square root of the squared distance; here: (B,),
     the sentence of each; rows: (sentences, p, N), of which the first counts[s] are there; norms: (sentences, N),
     squared; slots: (sentences, N), which of its sentence's tokens, distinct[s], each entry has. Fills nearest (B, K),
-    squared, and the first used (B, K) of tokens and log_p (B, K, D).
+    squared, whole (B, K), the sum of exp(−d/T) relative to the nearest, and the first used (B, K) of tokens and log_p
+    (B, K, D).
     """
     shares, total = np.empty(rows.shape[2], np.float32), np.empty(distinct.shape[1], np.float32)
     for row in range(first, last):
@@ -89,7 +91,7 @@ def look_up(
         some = shares[: counts[sentence]]
         for beam in range(queries.shape[1]):
             own = _compare(queries[row, beam], rows[sentence], lengths[sentence], some)
-            nearest[row, beam] = _softmax(some, own, temperature, root)
+            nearest[row, beam], whole[row, beam] = _softmax(some, own, temperature, root)
             total[:] = 0.0
             for n in range(len(some)):
                 total[slots[sentence, n]] += some[n]
@@ -127,7 +129,8 @@ def _compare(query: Floats, rows: Bytes, lengths: Floats, squared: Floats) -> An
 
 @compiled
 def _softmax(shares: Floats, own: float, temperature: float, root: bool) -> Any:
-    """From squared distances (N,) less `own` to the softmax of -d/T, in place; gives the smallest squared distance."""
+    """From squared distances (N,) less `own` to the softmax of -d/T, in place; gives the smallest squared distance,
+    and the sum relative to it."""
     least = np.float32(np.inf)
     for n in range(len(shares)):
         least = min(least, shares[n])
@@ -156,7 +159,7 @@ def _softmax(shares: Floats, own: float, temperature: float, root: bool) -> Any:
     share = np.float32(1.0) / whole
     for n in range(len(shares)):
         shares[n] *= share
-    return nearest
+    return nearest, whole
 
 
 @compiled

@@ -3,6 +3,8 @@
 To search for the nearest would cost more than to sum up all of them; rows that are far away weigh nothing.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -11,6 +13,15 @@ from knnmt.search.nearest import Buffers, Table
 from knnmt.search.rows import Keys, ProjectedRows
 
 FADED = 80.0  # times T: what is so much farther than the nearest weighs nothing in float32
+
+
+class Shares(NamedTuple):
+    """tokens, log_p: (B, K, D); nearest: (B, K), the smallest distance; log_z: (B, K), log of the sum of exp(−d/T)."""
+
+    tokens: Tensor
+    log_p: Tensor
+    nearest: Tensor
+    log_z: Tensor
 
 
 class Softmax:
@@ -43,8 +54,8 @@ class Softmax:
         squared = self._table.distances_about(self.keys.blocks[0].project(states))[:, :, : self._table.count]
         return distance(squared.clamp_min_(0.0), metric)
 
-    def shares(self, states: Tensor, temperature: float, metric: Metric) -> tuple[Tensor, Tensor, Tensor]:
-        """Tokens and log p of the softmax of −d/T, summed by token, (B, K, D) each; and the smallest distance."""
+    def shares(self, states: Tensor, temperature: float, metric: Metric) -> "Shares":
+        """The softmax of −d/T, summed by token."""
         distances = self.distances(states, metric)
         nearest = distances.amin(dim=2)
         # sums of denormal numbers would take several times as long
@@ -55,7 +66,7 @@ class Softmax:
         if self._columns is None or self._columns.shape[:2] != p.shape[:2]:
             self._columns = self.distinct[:, None].repeat(1, p.size(1), 1)  # a copy is read faster than a view
         total = p.new_zeros(self._columns.shape).scatter_add_(2, self.slots[:, None].expand(p.shape), p)
-        return self._columns, total.log_(), nearest
+        return Shares(self._columns, total.log_(), nearest, -nearest / temperature - p.amax(dim=2).log())
 
     def keep(self, sentences: Tensor) -> None:
         """Drop all sentences but these."""

@@ -15,7 +15,7 @@ from knnmt.server.imports import Imports
 from knnmt.server.metrics import Metrics
 from knnmt.server.settings import ServerSettings
 from knnmt.server.worker import Worker
-from knnmt.store.store import Store
+from knnmt.store.memories import AnyStore
 from knnmt.translate import Translator
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ class Server:
         """Whether clients may change the store."""
         return self.settings.teach and self.translator.store is not None
 
-    def store(self) -> Store:
+    def store(self) -> AnyStore:
         """The store; 404 if the server has none."""
         if self.translator.store is None:
             raise HTTPException(404, "this server has no memory: start it with --store")

@@ -169,3 +169,6 @@ def _keys(part: Part, rows: Int64) -> NDArray[np.float32]:
         found: NDArray[np.float32] = part["target_keys"][rows].astype(np.float32)
         return found
     return decode(torch.from_numpy(part["target_codes"][rows]), torch.from_numpy(part["target_codebooks"])).numpy()
+
+
+AnyStore = Store | Memories

@@ -1,7 +1,7 @@
 """The systems by name. Each is one file that says everything about itself; nothing else names them."""
 
 from knnmt.errors import StoreError, UsageError
-from knnmt.store.store import Store
+from knnmt.store.memories import AnyStore
 from knnmt.systems import fast, faster, knn, proto, similar
 from knnmt.systems.system import System
 
@@ -27,12 +27,12 @@ def require_system(name: str) -> System:
     return SYSTEMS[name]
 
 
-def serves(store: Store, name: str) -> bool:
+def serves(store: AnyStore, name: str) -> bool:
     """Whether a store was built for a system."""
     return all(part.provides(array) for part in store.parts for array in require_system(name).arrays)
 
 
-def automatic(store: Store) -> str:
+def automatic(store: AnyStore) -> str:
     """The system that `auto` stands for with a store."""
     for name in (*AUTO, *(name for name in SYSTEMS if name not in AUTO)):
         if serves(store, name):

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from knnmt.search.nearest import least, runs
 from knnmt.search.rows import FAR, Keys, Rows
+from knnmt.store.memories import AnyStore
 from knnmt.store.schema import Array, declare, offsets
-from knnmt.store.store import Store
 from knnmt.systems.chosen import Nearest, as_rows, linked
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Defaults, Found, Lookup, Neighbours, Source, System, distribution, merge
@@ -293,7 +293,7 @@ def select_members(view: View, source: Source, settings: RetrievalSettings) -> L
     return Nearest(view, rows, settings.k, settings.temperature)
 
 
-def _ranked(store: Store) -> int | None:
+def _ranked(store: AnyStore) -> int | None:
     """The entries that a store ranks in a cluster."""
     most: int | None = store.manifest.settings["k_max"]
     return most

@@ -4,6 +4,8 @@ to the sentence (BM25); and all entries of the most similar segments.
 States are projected to few numbers, each in a byte. p_kNN is the softmax over everything that the sentence sees.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -12,7 +14,7 @@ from knnmt.search.rows import FAR, Keys, ProjectedRows, gather
 from knnmt.store.schema import Array, declare, offsets
 from knnmt.systems.chosen import as_rows, linked
 from knnmt.systems.settings import RetrievalSettings
-from knnmt.systems.system import Defaults, Found, Lookup, Neighbours, Source, System
+from knnmt.systems.system import Defaults, Found, Lookup, Neighbours, Source, System, merge
 from knnmt.systems.view import View
 
 BEST = 128  # segments most similar to a sentence, in which the tokens of frequent types are looked for
@@ -47,22 +49,34 @@ class All:
         self.view, self.temperature = view, temperature
         tokens = view["target_ids"][entries.clamp_min(0)].long()
         vocabulary = view.parts[0].sizes["target_vocabulary"]
-        self.softmax = view.search.softmax(_projected(view, "target"), entries, tokens, vocabulary)
+        self.groups = [
+            (group.start, view.search.softmax(group.rows, group.local(entries), tokens, vocabulary))
+            for group in _projections(view, "target")
+        ]
 
     def find(self, states: Tensor) -> Found:
         """All that the sentence sees."""
-        distances = self.softmax.distances(states, self.view.metric)
-        shape = distances.shape
-        entries, tokens = (each[:, None].expand(shape) for each in (self.softmax.numbers, self.softmax.tokens))
+        columns = []
+        for start, softmax in self.groups:
+            distances = softmax.distances(states, self.view.metric)
+            entries = torch.where(softmax.numbers < 0, -1, softmax.numbers + start)
+            columns.append((*(each[:, None].expand(distances.shape) for each in (entries, softmax.tokens)), distances))
+        entries, tokens, distances = (torch.cat(column, dim=2) for column in zip(*columns, strict=True))
         return Found(entries, tokens, distances, distances.amin(dim=2), distances.new_zeros(()))
 
     def neighbours(self, states: Tensor) -> Neighbours:
         """Their distribution."""
-        return Neighbours(*self.softmax.shares(states, self.temperature, self.view.metric))
+        found = [softmax.shares(states, self.temperature, self.view.metric) for _, softmax in self.groups]
+        if len(found) == 1:
+            return Neighbours(*found[0][:3])
+        tokens = torch.cat([each.tokens for each in found], dim=2)
+        scores = torch.cat([each.log_p + each.log_z[:, :, None] for each in found], dim=2)
+        return Neighbours(*merge(tokens, scores), torch.stack([each.nearest for each in found]).amin(dim=0))
 
     def keep(self, sentences: Tensor) -> None:
         """Drop all sentences but these."""
-        self.softmax.keep(sentences)
+        for _, softmax in self.groups:
+            softmax.keep(sentences)
 
 
 def select(view: View, source: Source, settings: RetrievalSettings) -> Lookup:
@@ -79,8 +93,7 @@ def near_entries(view: View, source: Source, c: int, segments: int) -> Tensor:
     similarity = _similarity(view, sentence, types, batch)
     best = _best_segments(similarity, BEST)
     tokens, there = _offered(view, best, sentence, types, OFFERED)
-    rows = _projected(view, "source")
-    distances = torch.linalg.vector_norm(rows[tokens] - rows.blocks[0].project(states)[:, None], dim=-1).square_()
+    distances = _distances(view, tokens, states)
     alike = similarity.flatten()[sentence[:, None] * similarity.size(1) + view["token_segments"][tokens]]
     tokens = _best_tokens(view, tokens, ~there, distances, alike, c)
     query, place = (tokens >= 0).nonzero(as_tuple=True)
@@ -194,15 +207,46 @@ def _hidden_segments(view: View) -> Tensor | None:
     return view.derived("hidden segments", make)
 
 
-def _projected(view: View, side: str) -> Keys[ProjectedRows]:
-    """The projected states of the source or target side."""
+class Projection(NamedTuple):
+    """Rows of the parts that share a projection, numbered from `start` on: those of one store."""
+
+    start: int
+    rows: Keys[ProjectedRows]
+
+    def local(self, numbers: Tensor) -> Tensor:
+        """Numbers (...) as numbers of these rows, -1 for others."""
+        local = numbers - self.start
+        return local.masked_fill((local < 0) | (local >= len(self.rows)), -1)
+
+
+def _projections(view: View, side: str) -> list[Projection]:
+    """The projected states of the source or target side, by projection."""
     names = (f"small_{side}", f"small_{side}_projection", f"small_{side}_middle", f"small_{side}_step")
 
-    def make() -> Keys[ProjectedRows]:
-        columns = zip(*(view.blocks(name) for name in names), strict=True)
-        return Keys([ProjectedRows(rows, matrix, middle, float(step[0])) for rows, matrix, middle, step in columns])
+    def make() -> list[Projection]:
+        found: list[Projection] = []
+        shared: tuple[Tensor, ...] = ()
+        for rows, *projection in zip(*(view.blocks(name) for name in names), strict=True):
+            block = ProjectedRows(rows, projection[0], projection[1], float(projection[2][0]))
+            if found and all(map(torch.equal, shared, projection)):
+                found[-1] = Projection(found[-1].start, Keys([*found[-1].rows.blocks, block]))
+            else:
+                start = found[-1].start + len(found[-1].rows) if found else 0
+                found.append(Projection(start, Keys([block])))
+            shared = tuple(projection)
+        return found
 
     return view.kept(f"projected {side} states", make)
+
+
+def _distances(view: View, tokens: Tensor, states: Tensor) -> Tensor:
+    """The squared distances of stored tokens (Q, P) to states (Q, d), by their projections. (Q, P)."""
+    found = torch.zeros(tokens.shape, device=tokens.device)
+    for group in _projections(view, "source"):
+        local = group.local(tokens)
+        apart = group.rows[local.clamp_min(0)] - group.rows.blocks[0].project(states)[:, None]
+        found = torch.where(local >= 0, torch.linalg.vector_norm(apart, dim=-1).square_(), found)
+    return found
 
 
 SYSTEM = System(

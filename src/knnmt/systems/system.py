@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from knnmt.errors import UsageError
-from knnmt.store.store import Store
+from knnmt.store.memories import AnyStore
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.view import View
 
@@ -104,7 +104,7 @@ class System:
     takes_c: bool = False
     takes_nprobe: bool = False
     c_grid: tuple[int, ...] = ()
-    most_k: Callable[[Store], int | None] = lambda store: None
+    most_k: Callable[[AnyStore], int | None] = lambda store: None
 
     def complete(self, settings: RetrievalSettings, scale: float) -> RetrievalSettings:
         """The settings with numbers for all that has a default. scale: the median distance between random keys."""
@@ -118,7 +118,7 @@ class System:
         missing = {name: value for name, value in defaults.items() if getattr(settings, name) is None}
         return settings.model_copy(update={**missing, "system": self.name})
 
-    def check(self, store: Store, settings: RetrievalSettings) -> None:
+    def check(self, store: AnyStore, settings: RetrievalSettings) -> None:
         """Refuse a k that the store has not enough for, and a k of all where that would mean the whole store."""
         most = self.most_k(store)
         if settings.k is None and self.takes_k and not self.all_k:
