@@ -70,7 +70,8 @@ class StandIn:
         before, _, after = spoke["target"].partition(piece.strip() or "\n")
         near = {
             "source": spoke["source"], "before": before, "token": piece if piece else "", "after": after,
-            "origin": spoke["origin"], "id": spoke["id"], "distance": 12.5, "weight": 0.9,
+            "origin": spoke["origin"], "id": spoke["id"], "memory": self.memories[-1] if self.memories else "",
+            "distance": 12.5, "weight": 0.9,
         }  # fmt: skip
         other = {**near, "token": " garden", "before": "A", "after": " is green.", "weight": 0.1}
         return {

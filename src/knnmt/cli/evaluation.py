@@ -81,8 +81,8 @@ def evaluate(
 
 def known(stores: list[Path], references: list[str]) -> "Overlaps":
     """The references that are in the stores already."""
+    from knnmt.datastore import open_stores
     from knnmt.overlap import overlaps
-    from knnmt.store.memories import open_stores
 
     return overlaps(open_stores(stores), references, side="target")
 

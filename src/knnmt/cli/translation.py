@@ -75,7 +75,7 @@ def translate(
     as_json: JsonOption = False,
 ) -> None:
     """Translate text, one segment a line. Empty lines stay; --n-best writes `line number ||| text ||| score`."""
-    from knnmt.store.memories import open_stores
+    from knnmt.datastore import open_stores
 
     if leave_out_own and not store:
         raise UsageError("--leave-out-own needs a store (--store)")
