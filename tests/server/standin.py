@@ -25,6 +25,14 @@ class Store:
         self.held: dict[str, Segment] = {}
         self.memory_names = ("project",)
 
+    @property
+    def stores(self) -> "tuple[Store, ...]":
+        return (self,)
+
+    @property
+    def lessons(self) -> Any:
+        return SimpleNamespace(taught=self.held)
+
     def __len__(self) -> int:
         return len(self.held)
 

@@ -112,6 +112,11 @@ class Store(Numbering):
         return self.memory_names[0]
 
     @property
+    def stores(self) -> "tuple[Store, ...]":
+        """All stores that are opened here: this one."""
+        return (self,)
+
+    @property
     def memory_names(self) -> tuple[str, ...]:
         """The names of all stores that are opened here: this one's folder."""
         return (self.path.resolve().name,)
