@@ -54,9 +54,7 @@ def test_a_flat_index_finds_what_the_exact_search_finds(store: Datastore) -> Non
     torch.testing.assert_close(ours.distances, theirs.distances, rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(ours.nearest, theirs.nearest, rtol=1e-3, atol=1e-3)
     found = [look.lookup.neighbours(query) for look in (by_index, exact)]
-    p = [
-        torch.zeros(2, 3, store.sizes["target_vocabulary"]).scatter(2, n.tokens, n.log_p.exp()) for n in found
-    ]
+    p = [torch.zeros(2, 3, store.sizes["target_vocabulary"]).scatter(2, n.tokens, n.log_p.exp()) for n in found]
     torch.testing.assert_close(p[0], p[1], rtol=1e-2, atol=1e-3)
     assert (ours.entries == theirs.entries).float().mean() > 0.9  # but for ties
     by_index.keep(torch.tensor([1]))
