@@ -69,6 +69,7 @@ os.open, os.fsync = open_file, sync_file
 
 # ---- everything imports
 import knnmt
+from knnmt import host
 host.WINDOWS = True
 for found in pkgutil.walk_packages(knnmt.__path__, "knnmt."):
     __import__(found.name)
