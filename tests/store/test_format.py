@@ -52,6 +52,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         segments, links = len(plain["target_offsets"]) - 1, len(plain["link_entries"])
         arrays.write(part / "given_offsets.npy", np.array([0] * segments + [links]))
         arrays.write(part / "given_links.npy", np.zeros((links, 2), np.int32))
+        arrays.write(part / "cluster_members.npy", np.arange(len(plain["source_keys"]), dtype=np.int32))
+        arrays.write(part / "type_segments.npy", np.zeros(VOCABULARY, np.int32))
         (part / INDEX).write_bytes(rng.bytes(300))
 
     reseal(folder, complete)

@@ -58,7 +58,7 @@ def build(
     from knnmt.build import build as building
     from knnmt.corpus import Languages, files_of, read_all
     from knnmt.corpus.files import require_readable
-    from knnmt.systems import require_system
+    from knnmt.systems.table import require_system
 
     if not clean:
         settings = settings.model_copy(update={"clean": None})
