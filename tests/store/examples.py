@@ -13,13 +13,14 @@ from knnmt.store.manifest import ALIGNER, MANIFEST, aligner_name, aligner_of, jo
 def joined(folder: Path, paths: Sequence[Path]) -> Datastore:
     """One store of copies of all parts of some stores, in their order; with the aligner of the first."""
     manifests = [read_manifest(path) for path in paths]
-    made = {}
+    made: dict[str, Path] = {}
     for path, manifest in zip(paths, manifests, strict=True):
         for part in manifest.parts:
             made[part.name] = shutil.copytree(path / part.name, folder.parent / f"{folder.name}-{part.name}")
     aligner = aligner_of(paths[0], manifests[0])
     if aligner is not None:
-        made[aligner_name(aligner[1])] = shutil.copy(aligner[0], folder.parent / f"{folder.name}-aligner")
+        made[aligner_name(aligner[1])] = folder.parent / f"{folder.name}-aligner"
+        shutil.copy(aligner[0], made[aligner_name(aligner[1])])
     parts = [part for manifest in manifests for part in manifest.parts]
     update = {"parts": parts, "journal": journal_name(parts), "kept": sum(manifest.kept for manifest in manifests)}
     publish(folder, manifests[0].model_copy(update=update), made)

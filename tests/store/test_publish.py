@@ -166,7 +166,7 @@ def test_a_store_that_is_replaced_while_it_is_opened_is_opened(
 ) -> None:
     store, make = change
     read = publishing.read_manifest
-    times = []
+    times: list[int] = []
 
     def replaced_meanwhile(folder: Path) -> Manifest:
         found = read(folder)
