@@ -201,7 +201,7 @@ def test_compaction_makes_one_part_of_what_was_there(store: Datastore, model: Mo
     store.add([NEW, OTHER], model)
     store.remove(["#5"])
     before = [(segment.source, segment.target, segment.origin) for segment in store.segments()]
-    store.compact(model)
+    store.compact(model, full=True)
     for one in (store, reopened(store)):
         assert [(segment.source, segment.target, segment.origin) for segment in one.segments()] == before
         assert one.parts[0].sizes["segments"] == len(before) == len(one)
@@ -210,7 +210,7 @@ def test_compaction_makes_one_part_of_what_was_there(store: Datastore, model: Mo
         assert one.find("lesson-1") == NEW
     assert len(list(store.path.glob("part-*"))) == len(list(store.path.glob("journal-*"))) == 1
     list(store.verify())
-    assert not store.compact(model).seconds  # there is nothing to do
+    assert not store.compact(model, full=True).seconds  # there is nothing to do
 
 
 def test_what_was_taught_is_translated_as_before_after_compaction(store: Datastore, model: Model) -> None:
