@@ -43,6 +43,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plain |= prototypes.gathered(plain, 2)
     projection = rng.normal(size=(WIDTH, 3)).astype(np.float32)
     plain |= similar.gathered(plain, {"source": projection, "target": projection})
+    plain["cluster_members"] = np.arange(len(plain["source_keys"]), dtype=np.int32)  # the oracle has them by cluster
+    plain["type_segments"] = np.zeros(VOCABULARY, np.int32)
     folder = tmp_path_factory.mktemp("sound") / "store"
     written(plain, folder, vocabulary=VOCABULARY, k_max=7, quantized=True)
 
