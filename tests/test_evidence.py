@@ -15,8 +15,8 @@ from knnmt.model.checkpoint import Model, load
 from knnmt.model.represent import padded
 from knnmt.retrieval.gate import Purpose
 from knnmt.retrieval.tuned import Tuned
-from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.table import SYSTEMS
 from knnmt.translate import TranslateSettings, Translation, Translator
 
 from .retrieval.examples import built, random_gate

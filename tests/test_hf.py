@@ -29,9 +29,9 @@ from knnmt.model.transformer import KeyKind
 from knnmt.retrieval.gate import Purpose
 from knnmt.retrieval.session import Retriever
 from knnmt.retrieval.tuned import Tuned
-from knnmt.systems import SYSTEMS
 from knnmt.systems import similar as by_segments
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.table import SYSTEMS
 
 from .build.examples import ENGLISH, parallel_text
 from .conftest import tiny_model, tiny_tokenizer

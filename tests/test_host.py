@@ -69,6 +69,7 @@ os.open, os.fsync = open_file, sync_file
 
 # ---- everything imports
 import knnmt
+from knnmt import host
 host.WINDOWS = True
 for found in pkgutil.walk_packages(knnmt.__path__, "knnmt."):
     __import__(found.name)
@@ -92,7 +93,7 @@ for number, target in enumerate(("the tree sleeps", "a cat runs")):
     was = store.parts[0].folder
     mapped = store.parts[0]["target_ids"]  # as a server that translates has it
     translator.add([Segment(text, target, "Ada", "lesson")])
-    store.compact(model)
+    store.compact(model, full=True)
     assert list(store.verify())
     left = {os.path.realpath(path) for path in out.glob("part-*/*") if path.parent != store.parts[0].folder}
     assert os.path.realpath(was / "target_ids.npy") in left, "what is mapped stays"

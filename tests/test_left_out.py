@@ -12,8 +12,8 @@ from knnmt.datastore import Datastore
 from knnmt.errors import StoreError
 from knnmt.model.checkpoint import Model
 from knnmt.overlap import overlaps
-from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.table import SYSTEMS
 from knnmt.translate import TranslateSettings, Translator
 
 from .retrieval.examples import built

@@ -14,8 +14,8 @@ from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import EMBEDDED, Model, load
 from knnmt.retrieval.gate import Purpose
 from knnmt.retrieval.tuned import Tuned
-from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.table import SYSTEMS
 from knnmt.translate import TranslateSettings, Translator
 
 from .retrieval.examples import random_gate

@@ -20,8 +20,8 @@ from knnmt.model.represent import padded
 from knnmt.retrieval.gate import Purpose
 from knnmt.retrieval.session import Retriever
 from knnmt.retrieval.tuned import Tuned, tuned_for
-from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.table import SYSTEMS
 from knnmt.translate import TranslateSettings, Translator
 from knnmt.tune import grid, search, tune, tune_store
 from knnmt.tune.search import LEANS, Trial

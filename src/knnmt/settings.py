@@ -1,10 +1,13 @@
 """What all settings have in common: they are checked when made, never change, and say in a line what they refuse."""
 
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from knnmt.errors import SettingsError
+
+Metric = Literal["squared", "euclidean", "cosine"]
+"""How two states are compared; `knnmt.search.metric` computes it."""
 
 
 class Settings(BaseModel):

@@ -25,8 +25,8 @@ from knnmt.retrieval.tuned import Tuned, chosen_for
 from knnmt.store.digests import one_line
 from knnmt.store.memories import AnyStore
 from knnmt.store.store import Added
-from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import SILENT, RetrievalSettings
+from knnmt.systems.table import SYSTEMS
 from knnmt.trace import NO_TRACE, Trace
 
 FIRST_WINDOW = 64  # texts of a stream that are translated first, so that something comes out soon

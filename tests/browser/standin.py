@@ -86,7 +86,7 @@ class StandIn:
         recent = query.get("order", [""])[0] == "recent"
         every = [self.memory[id] for id in reversed(self.taught)] if recent else list(self.memory.values())
         every = [each for each in every if sought in (each["source"] + "\n" + each["target"]).casefold()]
-        some = every[offset : offset + limit]
+        some = [{"memory": self.memories[-1], **each} for each in every[offset : offset + limit]]
         return {"total": len(every), "more": len(every) > offset + limit, "segments": some}
 
     def add(self, source: str, target: str, origin: str) -> None:

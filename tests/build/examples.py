@@ -9,8 +9,8 @@ import torch
 
 from knnmt.build import pq
 from knnmt.datastore import Datastore
-from knnmt.search.metric import Metric
 from knnmt.search.pq import decode
+from knnmt.settings import Metric
 from knnmt.store import arrays, digests
 from knnmt.store.manifest import Manifest, journal_name, publish, seal
 from knnmt.store.schema import sizes_of

@@ -31,7 +31,7 @@ from knnmt.model.represent import represent
 from knnmt.model.transformer import KeyKind
 from knnmt.store.manifest import INDEX, MANIFEST
 from knnmt.store.schema import ARRAYS
-from knnmt.systems import SYSTEMS
+from knnmt.systems.table import SYSTEMS
 
 from ..oracle import datastore as oracle
 from .examples import parallel_text

@@ -12,7 +12,7 @@ from knnmt.build.similar import LEAST, Statistics, principal, shares, spread
 from knnmt.datastore import Datastore
 from knnmt.errors import UsageError
 from knnmt.model.checkpoint import Model, load
-from knnmt.systems import SYSTEMS
+from knnmt.systems.table import SYSTEMS
 
 from ..oracle.similar import segments_of
 from .examples import parallel_text

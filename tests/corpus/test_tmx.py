@@ -218,6 +218,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     program = f"""
 import re
 from pathlib import Path
+from knnmt.corpus import Languages, read
 
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])

@@ -22,7 +22,7 @@ from knnmt.model.checkpoint import load
 from knnmt.overlap import overlaps
 from knnmt.retrieval.tuned import Tuned
 from knnmt.store.manifest import read_manifest
-from knnmt.systems import SYSTEMS
+from knnmt.systems.table import SYSTEMS
 from knnmt.translate import TranslateSettings, Translator
 from knnmt.tune import grid, tune
 

@@ -110,6 +110,7 @@ def test_a_packed_matrix_gives_the_same(activation: str) -> None:
 def test_a_processor_that_cannot_pack_bfloat16_computes_with_it_all_the_same() -> None:
     program = """
 import torch
+from knnmt.model.transformer import Linear
 layer = Linear(24, 40, "relu")
 torch.nn.init.normal_(layer.weight), torch.nn.init.normal_(layer.bias)
 rows = torch.randn(7, 24)

@@ -21,10 +21,10 @@ from knnmt.model.transformer import States
 from knnmt.retrieval.gate import SHAPES, Gate, Purpose
 from knnmt.retrieval.session import Retriever
 from knnmt.search import pq
-from knnmt.search.metric import Metric
-from knnmt.systems import SYSTEMS
+from knnmt.settings import Metric
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Found
+from knnmt.systems.table import SYSTEMS
 
 from ..build.examples import parallel_text, written
 from ..oracle import datastore, systems

@@ -8,8 +8,8 @@ import pytest
 
 from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import Model, load
-from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.table import SYSTEMS
 from knnmt.translate import TranslateSettings, Translator
 
 from .examples import built

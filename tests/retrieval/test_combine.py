@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knnmt.retrieval.mix import MOST, mix, weights
-from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Neighbours, merge
+from knnmt.systems.table import SYSTEMS
 
 V = 11
 SEEDS = st.integers(0, 2**32 - 1)

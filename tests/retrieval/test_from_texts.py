@@ -14,9 +14,9 @@ from knnmt.corpus.segment import Segment
 from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import load
 from knnmt.retrieval.live import LiveStore
-from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Found, Source
+from knnmt.systems.table import SYSTEMS
 
 from ..build.examples import parallel_text
 from ..oracle import texts

@@ -17,8 +17,8 @@ from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import Model
 from knnmt.retrieval.session import Retriever
 from knnmt.store.memories import AnyStore, Memories
-from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.table import SYSTEMS
 from knnmt.translate import TranslateSettings, Translator
 
 from ..store.examples import joined

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from knnmt.retrieval.session import Retriever
-from knnmt.search.metric import Metric
+from knnmt.settings import Metric
 from knnmt.systems.settings import RetrievalSettings
 
 from ..oracle import prototypes, systems

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from knnmt.retrieval.session import Retriever
 from knnmt.search import compiled_softmax
-from knnmt.search.metric import Metric
+from knnmt.settings import Metric
 from knnmt.systems import similar as system
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import merge

@@ -16,7 +16,7 @@ from knnmt.errors import StoreError, UsageError
 from knnmt.model.checkpoint import load
 from knnmt.model.transformer import States
 from knnmt.retrieval.session import Retriever
-from knnmt.search.metric import Metric
+from knnmt.settings import Metric
 from knnmt.systems.settings import RetrievalSettings
 
 from ..build.examples import written

@@ -17,7 +17,7 @@ from knnmt.datastore import Datastore
 from knnmt.model.transformer import States
 from knnmt.retrieval import lessons as taught_rule
 from knnmt.retrieval.session import Retriever, Sources
-from knnmt.search.metric import Metric
+from knnmt.settings import Metric
 from knnmt.store.lessons import Lesson, Record
 from knnmt.systems.settings import RetrievalSettings
 

@@ -11,7 +11,7 @@ from knnmt import BuildSettings, Datastore, Translator
 from knnmt.model.checkpoint import Model
 from knnmt.server.app import create_app
 from knnmt.server.settings import ServerSettings
-from knnmt.systems import SYSTEMS, serves
+from knnmt.systems.table import SYSTEMS, serves
 
 from ..build.examples import parallel_text
 

@@ -13,7 +13,7 @@ from knnmt import BuildSettings, Datastore, Translator
 from knnmt.corpus import Segment
 from knnmt.server.app import create_app
 from knnmt.server.settings import ServerSettings
-from knnmt.systems import SYSTEMS
+from knnmt.systems.table import SYSTEMS
 
 from ..build.examples import parallel_text
 from .test_memory import finished, tmx

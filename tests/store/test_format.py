@@ -43,6 +43,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plain |= prototypes.gathered(plain, 2)
     projection = rng.normal(size=(WIDTH, 3)).astype(np.float32)
     plain |= similar.gathered(plain, {"source": projection, "target": projection})
+    plain["cluster_members"] = np.arange(len(plain["source_keys"]), dtype=np.int32)  # the oracle has them by cluster
+    plain["type_segments"] = np.zeros(VOCABULARY, np.int32)
     folder = tmp_path_factory.mktemp("sound") / "store"
     written(plain, folder, vocabulary=VOCABULARY, k_max=7, quantized=True)
 
@@ -52,6 +54,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         segments, links = len(plain["target_offsets"]) - 1, len(plain["link_entries"])
         arrays.write(part / "given_offsets.npy", np.array([0] * segments + [links]))
         arrays.write(part / "given_links.npy", np.zeros((links, 2), np.int32))
+        arrays.write(part / "cluster_members.npy", np.arange(len(plain["source_keys"]), dtype=np.int32))
+        arrays.write(part / "type_segments.npy", np.zeros(VOCABULARY, np.int32))
         (part / INDEX).write_bytes(rng.bytes(300))
 
     reseal(folder, complete)

@@ -96,6 +96,7 @@ def test_segments_and_entries_have_the_numbers_of_one_part(several: Store | Memo
         with pytest.raises(IndexError):
             several.segment(number)
     assert several.find("#40") is several.find("#0") is None
+    assert several.where(np.array([-1, 10**6]))[0].tolist() == [-1, -1]
 
 
 def test_texts_are_found_in_all_parts(several: Store | Memories, whole: Datastore) -> None:
@@ -233,6 +234,9 @@ def test_a_segment_says_which_memory_it_is_of(made: Path, tmp_path: Path, model:
     assert (second.segment, memories.memory_of(second.number)) == (NEW, "a")
     assert (second.number, first.number) == (ROOM, 2 * ROOM)
     assert memories.find("lesson-1") == first.segment
+    Datastore.open(company).add([replace(NEW, id="id-18")], model)  # the project has another of this id
+    memories.refresh()
+    assert memories.find("id-18") == memories.segment(18)
     assert Store.open(company).memory_of(0) == "a"
     with pytest.raises(IndexError):
         memories.memory_of(40)

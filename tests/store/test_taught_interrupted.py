@@ -25,6 +25,8 @@ import os, sys
 import torch
 torch.set_num_threads(1)  # a fork has no other threads
 from knnmt.corpus.segment import Segment
+from knnmt.datastore import Datastore
+from knnmt.model.checkpoint import load
 
 model = load(sys.argv[1], langs="de-en", device="cpu")
 for line in sys.stdin:

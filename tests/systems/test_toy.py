@@ -18,8 +18,8 @@ from knnmt.retrieval.session import Retriever
 from knnmt.server.app import create_app
 from knnmt.server.settings import ServerSettings
 from knnmt.store import schema
-from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.table import SYSTEMS
 from knnmt.translate import TranslateSettings, Translator
 from knnmt.tune import tune
 

@@ -11,10 +11,10 @@ from knnmt.build.context import Context
 from knnmt.csr import offsets_of
 from knnmt.search.nearest import runs
 from knnmt.store.schema import Array, declare, offsets
-from knnmt.systems import register
 from knnmt.systems.chosen import Nearest, as_rows, linked
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Lookup, Source, System
+from knnmt.systems.table import register
 from knnmt.systems.view import View
 
 ARRAYS = {

@@ -30,6 +30,7 @@ from knnmt.corpus import Languages, read_all
 from knnmt.csr import Int64
 from knnmt.errors import KnnmtError, StoreError, UsageError, writing_to
 from knnmt.model.represent import StateModel
+from knnmt.optional import require
 from knnmt.retrieval.tuned import gate_file
 from knnmt.store.manifest import (
     MANIFEST,
@@ -43,7 +44,7 @@ from knnmt.store.manifest import (
     seal_file,
     work_folder,
 )  # fmt: skip
-from knnmt.systems import require_system
+from knnmt.systems.table import require_system
 
 SCALE_SAMPLE = 4000  # pairs of keys whose median distance is the scale of temperatures
 FREQUENT = 20  # types that the manifest names
@@ -80,6 +81,8 @@ def build(
     settings = settings or BuildSettings()
     for name in settings.systems:
         require_system(name)
+    if settings.index:
+        require("faiss", extra="faiss")  # now, not after an hour
     if alignments is not None:
         settings = settings.model_copy(update={"clean": None})
     languages = Languages.parse(langs)

@@ -4,6 +4,7 @@ import numpy as np
 
 from knnmt.build import pq
 from knnmt.build.context import Context
+from knnmt.optional import require
 from knnmt.store.manifest import INDEX
 
 INDEX_FROM = 39 * 256  # keys; FAISS wants as many to train a product quantizer, and fewer are searched at once
@@ -13,8 +14,7 @@ ADDED = 1 << 16  # keys that are added at a time
 
 def index_keys(context: Context) -> None:
     """Write the index."""
-    import faiss
-
+    faiss = require("faiss", extra="faiss")
     keys = context["target_keys"]
     advance = context.watch("index", len(keys))
     kind = f"IVF{round(len(keys) ** 0.5)},PQ{pq.subspaces(keys.shape[1])}"

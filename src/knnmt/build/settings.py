@@ -6,8 +6,7 @@ from pydantic import Field
 
 from knnmt.align import AlignSettings
 from knnmt.corpus import CleanSettings
-from knnmt.search.metric import Metric
-from knnmt.settings import Settings
+from knnmt.settings import Metric, Settings
 
 
 class BuildSettings(Settings):

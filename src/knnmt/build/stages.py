@@ -17,7 +17,8 @@ from knnmt.build.settings import BuildSettings
 from knnmt.build.similar import make_similar
 from knnmt.store.manifest import INDEX
 from knnmt.store.schema import QUANTIZED
-from knnmt.systems import SYSTEMS, faster, proto, similar
+from knnmt.systems import faster, proto, similar
+from knnmt.systems.table import SYSTEMS
 
 # kept whatever the systems: for evidence, for 100% matches, and, where links were given, for compaction
 ALWAYS = (

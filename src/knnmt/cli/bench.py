@@ -128,7 +128,7 @@ def bench(
 
 def _check(systems: tuple[str, ...], input: Path | None, synthetic: str | None) -> None:
     """Refuse what cannot be meant before anything heavy begins."""
-    from knnmt.systems import require_system
+    from knnmt.systems.table import require_system
 
     for name in systems:
         if name != "base":

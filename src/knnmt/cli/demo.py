@@ -58,7 +58,7 @@ def demo(model: ModelOption = "mini-de-en", threads: ThreadsOption = None, as_js
 
 def _show_scores(results: "dict[str, Result]") -> None:
     """A row for each system."""
-    from knnmt.systems import SYSTEMS
+    from knnmt.systems.table import SYSTEMS
 
     heads = ("BLEU", "no placeholders", "placeholders", "seconds", "k", "λ")
     scores = terminal.table("system", *heads, numbers=heads)

@@ -127,7 +127,7 @@ def tune(
     from knnmt.corpus import Languages, read_all
     from knnmt.datastore import Datastore
     from knnmt.overlap import overlaps
-    from knnmt.systems import require_system
+    from knnmt.systems.table import require_system
     from knnmt.translate import TranslateSettings
     from knnmt.tune import tune as search
 

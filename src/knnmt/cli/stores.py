@@ -59,7 +59,7 @@ def build(
     from knnmt.build import build as building
     from knnmt.corpus import Languages, files_of, read_all
     from knnmt.corpus.files import require_readable
-    from knnmt.systems import require_system
+    from knnmt.systems.table import require_system
 
     if not clean:
         settings = settings.model_copy(update={"clean": None})
@@ -128,7 +128,7 @@ def inspect(stores: StoresArgument, as_json: JsonOption = False) -> None:
     """Describe stores. Counts, sizes, systems, settings, frequent types."""
     from knnmt.datastore import Datastore
     from knnmt.store.describe import describe
-    from knnmt.systems import SYSTEMS, serves
+    from knnmt.systems.table import SYSTEMS, serves
 
     content = []
     for path in stores:

@@ -141,7 +141,7 @@ def language_codes(hf: Any) -> list[str]:
 def _choose(language: str | None, codes: Sequence[str], side: str) -> str:
     """The model's code for a language: the same, or the only one that matches (`de_DE` or `deu_Latn` for `de`)."""
     if language is None:
-        raise UsageError(f"this model knows {len(codes)} languages: name two, such as --langs {codes[0]}-{codes[-1]}")
+        raise UsageError(f"this model has {len(codes)} languages: choose two, such as --langs {codes[0]}-{codes[-1]}")
     wanted = standard_tag(language)
     found = (
         [code for code in codes if normal_tag(code) == normal_tag(language)]

@@ -13,9 +13,9 @@ from knnmt.retrieval.lessons import Heard, LessonLookup
 from knnmt.retrieval.live import LiveStore
 from knnmt.retrieval.mix import learned, mix, weights
 from knnmt.store.memories import AnyStore
-from knnmt.systems import automatic, require_system
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Lookup, Neighbours, Source, System
+from knnmt.systems.table import automatic, require_system
 from knnmt.trace import NO_TRACE, Trace
 
 TEXTS = ("text", "text_offsets", "target_ids", "target_offsets")  # opened by every system, for evidence

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from knnmt.search.loops import compiled, share_out
-from knnmt.search.metric import Metric, distance
+from knnmt.search.metric import distance
 from knnmt.search.nearest import Buffers
 from knnmt.search.rows import Keys, ProjectedRows
 from knnmt.search.softmax import Shares, Softmax
+from knnmt.settings import Metric
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.int8]

@@ -1,11 +1,9 @@
 """How two states are compared. All search is by squared distances; the metric is applied to what was found."""
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
-Metric = Literal["squared", "euclidean", "cosine"]
+from knnmt.settings import Metric
 
 
 def distance(squared: Tensor, metric: Metric) -> Tensor:

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from knnmt.search.metric import Metric, distance
+from knnmt.search.metric import distance
 from knnmt.search.nearest import Buffers, Table
 from knnmt.search.rows import Keys, ProjectedRows
+from knnmt.settings import Metric
 
 FADED = 80.0  # times T: what is so much farther than the nearest weighs nothing in float32
 

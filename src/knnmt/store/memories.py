@@ -99,6 +99,10 @@ class Memories(Numbering):
                 return name
         raise IndexError(f"{self.name} has no segment of number {number}")
 
+    def find(self, name: str) -> Segment | None:
+        """The segment of an id, of the last store that has it."""
+        return next((found for store in self.stores[::-1] if (found := store.find(name)) is not None), None)
+
     def check(self, model: StateModel) -> None:
         """Refuse a model that the stores were not made with."""
         for store in self.stores:

@@ -34,8 +34,9 @@ class Match(NamedTuple):
 class Numbering(ABC):
     """Parts, and the lessons of one or several journals: what a search reads. `name` is what errors call it.
 
-    path, manifest: of the store, or of the one of several that learns; scale: of the keys of all parts; memory_names:
-    of all stores, the one that learns last
+    path, manifest: of the store, or of the one of several that learns; scale: of the keys of all parts; sizes: of all
+    parts together, sums but for vocabularies and widths, which parts share; memory_names: of all stores, the one that
+    learns last
     """
 
     path: Path
@@ -59,16 +60,12 @@ class Numbering(ABC):
         self.name, self.parts, self.taught = name, tuple(parts), tuple(taught)
         self._segment_starts = [part.first_segment for part in self.parts]
         self._entry_starts = np.array([part.first_entry for part in self.parts])
+        names = dict.fromkeys(name for part in self.parts for name in part.sizes)
+        several = {name: [part.sizes.get(name, 0) for part in self.parts] for name in names}
+        self.sizes = {name: max(each) if name in SHARED else sum(each) for name, each in several.items()}
         last = self.parts[-1]
         self._ends = last.first_segment + last.sizes["segments"], last.first_entry + last.sizes["entries"]
         self._lesson_part: tuple[int, LessonPart | None] = -1, None
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The sizes of all parts together: sums, but for vocabularies and widths, which all parts share."""
-        names = dict.fromkeys(name for part in self.parts for name in part.sizes)
-        several = {name: [part.sizes.get(name, 0) for part in self.parts] for name in names}
-        return {name: max(each) if name in SHARED else sum(each) for name, each in several.items()}
 
     def provides(self, name: str) -> bool:
         """Whether every part has an array, or its quantized form."""
@@ -126,8 +123,7 @@ class Numbering(ABC):
         return part.first_entry + int(part["target_offsets"][number - part.first_segment])
 
     def __len__(self) -> int:
-        stored = sum(part.sizes["segments"] for part in self.parts)
-        return stored + sum(len(lessons.unfolded) - len(lessons.removed) for lessons in self.taught)
+        return self.sizes["segments"] + sum(len(lessons.unfolded) - len(lessons.removed) for lessons in self.taught)
 
     def segment(self, number: int) -> Segment:
         """A segment, by its number from 0; those taught come behind the parts'."""
@@ -163,10 +159,10 @@ class Numbering(ABC):
             yield segment if segment.id else replace(segment, id=f"#{number}")
 
     def where(self, entries: NDArray[Any]) -> tuple[Int64, Int64]:
-        """The segment of each entry, and its place among the segment's target tokens."""
+        """The segment of each entry, and its place among the segment's target tokens; -1 where there is no entry."""
         segments, places = np.full(entries.shape, -1, np.int64), np.full(entries.shape, -1, np.int64)
         index = np.searchsorted(self._entry_starts, entries, side="right") - 1
-        stored = entries < self._ends[1]
+        stored = (index >= 0) & (entries < self._ends[1])
         for number in np.unique(index[stored]).tolist():
             part, chosen = self.parts[number], stored & (index == number)
             local, offsets = entries[chosen] - part.first_entry, part["target_offsets"]
@@ -196,18 +192,18 @@ class Numbering(ABC):
         taught = [
             Match(lessons.number(one), one.segment) for lessons in self.taught for one in lessons.saying(side, text)
         ]
-        gone = {match.number for match in taught} | self.removed  # a folded lesson has a place in a part
+        known = {match.number for match in taught}  # a folded lesson has a place in a part
         stored = [
             Match(number, part.segment(local))
             for part in self.parts
             for local in part.saying(side, text)
-            if (number := part.first_segment + local) not in gone
+            if (number := part.first_segment + local) not in known and not self._is_removed(number)
         ]
         return taught, stored
 
     def find(self, name: str) -> Segment | None:
-        """The segment of an id; of several memories, the last that has it."""
-        for lessons in reversed(self.taught):
+        """The segment of an id."""
+        for lessons in self.taught:
             if name in lessons.taught:
                 return lessons.taught[name].segment
         number = self.number_of(name)
@@ -217,12 +213,13 @@ class Numbering(ABC):
         """The number of the parts' segment that has this id and was not removed: the last one, or that of `#17`."""
         for part in reversed(self.parts):
             if name in part.numbers:
-                return self._unless_removed(part.first_segment + part.numbers[name])
+                number = part.first_segment + part.numbers[name]
+                return None if self._is_removed(number) else number
         if name[:1] == "#" and name[1:].isdecimal() and len(name) < 20:
             part_of = self.part_of(number := int(name[1:]))
             if part_of is not None and not part_of.segment(number - part_of.first_segment).id:
-                return self._unless_removed(number)
+                return None if self._is_removed(number) else number
         return None
 
-    def _unless_removed(self, number: int) -> int | None:
-        return None if any(number in lessons.removed for lessons in self.taught) else number
+    def _is_removed(self, number: int) -> bool:
+        return any(number in lessons.removed for lessons in self.taught)

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from knnmt.search import backend
-from knnmt.search.metric import Metric, as_query, distance
+from knnmt.search.metric import as_query, distance
 from knnmt.search.rows import Keys, Rows, gather
+from knnmt.settings import Metric
 from knnmt.store.schema import ARRAYS
 
 T = TypeVar("T")

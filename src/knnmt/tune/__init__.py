@@ -12,8 +12,8 @@ from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import Model
 from knnmt.overlap import overlaps
 from knnmt.store.manifest import TUNED
-from knnmt.systems import automatic
 from knnmt.systems.settings import Adapt, RetrievalSettings
+from knnmt.systems.table import automatic
 from knnmt.translate import TranslateSettings
 from knnmt.tune.dev import Dev, Progress
 from knnmt.tune.held_out import DevSet, Fold, hold_out

@@ -7,8 +7,8 @@ from knnmt.errors import UsageError
 from knnmt.model.checkpoint import Model
 from knnmt.retrieval.gate import Gate
 from knnmt.retrieval.session import Retriever
-from knnmt.systems import require_system
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.table import require_system
 from knnmt.tune.grid import largest_k
 from knnmt.tune.held_out import DevSet, Fold
 from knnmt.tune.references import Shown

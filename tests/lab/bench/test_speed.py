@@ -17,9 +17,9 @@ from knnmt.lab.bench.settings import BenchSettings, Sweep
 from knnmt.lab.bench.speed import interleaved, measure, of_length
 from knnmt.model.checkpoint import Model
 from knnmt.retrieval.session import Retriever, SentenceLookup
-from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Neighbours
+from knnmt.systems.table import SYSTEMS
 from knnmt.trace import NO_TRACE, Trace
 from knnmt.translate import TranslateSettings, Translator
 

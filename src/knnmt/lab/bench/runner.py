@@ -11,8 +11,8 @@ from knnmt.lab.bench.settings import OF_RETRIEVAL, BenchSettings, Sweep
 from knnmt.model.checkpoint import Model
 from knnmt.retrieval.live import LiveStore
 from knnmt.retrieval.session import Retriever
-from knnmt.systems import SYSTEMS, serves
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.table import SYSTEMS, serves
 from knnmt.trace import NO_TRACE, Trace
 from knnmt.translate import TranslateSettings, Translator
 

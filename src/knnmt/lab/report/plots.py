@@ -9,7 +9,7 @@ from knnmt.lab.report.bench import AXES, Bench
 from knnmt.lab.report.theme import MARKERS, Draw, Theme
 from knnmt.lab.reproduce.config import BASE
 from knnmt.lab.reproduce.results import DomainResults, Results
-from knnmt.systems import SYSTEMS
+from knnmt.systems.table import SYSTEMS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,8 +11,8 @@ from knnmt.errors import UsageError
 from knnmt.languages import Languages
 from knnmt.model.checkpoint import EMBEDDED
 from knnmt.settings import refusal
-from knnmt.systems import SYSTEMS
 from knnmt.systems.settings import Adapt, RetrievalSettings
+from knnmt.systems.table import SYSTEMS
 
 BASE = "base"
 REFERENCE = "knn"  # the system whose gain over base MT is the whole of it

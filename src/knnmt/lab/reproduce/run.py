@@ -39,7 +39,7 @@ from knnmt.overlap import Overlaps, overlaps
 from knnmt.retrieval.tuned import Tuned
 from knnmt.store.describe import describe
 from knnmt.store.manifest import MANIFEST
-from knnmt.systems import SYSTEMS
+from knnmt.systems.table import SYSTEMS
 from knnmt.translate import TranslateSettings, Translator
 from knnmt.tune import tune
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr
 from knnmt.evidence import Neighbour, TokenEvidence
 from knnmt.server.dependencies import Server, Serving, admitted, while_connected
 from knnmt.server.work_items import DecodingOptions
-from knnmt.systems import SYSTEMS, serves
+from knnmt.systems.table import SYSTEMS, serves
 from knnmt.translate import Translation
 
 router = APIRouter(prefix="/v1", tags=["Translation"], dependencies=[Depends(admitted)])
