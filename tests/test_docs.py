@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
 FOLDERS = (ROOT, ROOT / "src" / "knnmt", ROOT / "docs")  # where a path in a text begins
-PATH = re.compile(r"(?<![\w/.-])(?:[\w-]+/)+[\w-]+\.(?:py|toml|js)\b(?!on)|src/knnmt/[\w/]+")
+PATH = re.compile(r"(?<![\w/.-])(?:[\w-]+/)+[\w-]+\.(?:py|toml|js)\b(?!on)|src/knnmt/[\w/]+(?:\.\w+)?")
 MAP = re.compile(r"^  (\w+(?:/|\.py))", re.MULTILINE)
 
 

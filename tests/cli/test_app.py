@@ -1,6 +1,7 @@
 """What all commands have in common."""
 
 import errno
+import re
 import resource
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from knnmt.cli.app import ORDER
 from knnmt.errors import writing_to
 
 from .process import COMMAND, fine, knnmt
+
+NAMES = {"knn", "fast", "fast-clustered", "faster", "faster-exact", "proto"}  # systems, which no help lists by hand
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -34,6 +37,7 @@ def test_help_is_quick(command: str) -> None:
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert spent < 0.5  # of a processor: what an idle machine takes, whatever else runs here
     assert "--json" in done.stdout
+    assert not set(re.findall(r"[\w-]+", done.stdout)) & NAMES
 
 
 def test_version() -> None:
