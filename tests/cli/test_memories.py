@@ -27,7 +27,7 @@ def project(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def first(store: Path) -> str:
     """The source of the first segment that a store was built from."""
-    return json.loads(fine(knnmt("export", store)).splitlines()[0])["source"]
+    return str(json.loads(fine(knnmt("export", store)).splitlines()[0])["source"])
 
 
 def test_several_stores_are_searched_as_one_and_each_is_named(tiny: Path, store: Path, project: Path) -> None:

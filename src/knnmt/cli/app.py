@@ -66,11 +66,15 @@ CorpusArgument = Annotated[
     typer.Argument(help="TMX, PO, MO, TSV, JSONL or plain text (X.de and X.en), also .gz."),
 ]
 StoreArgument = Annotated[Path, typer.Argument(help="Folder of the store.")]
-StoresArgument = Annotated[list[Path], typer.Argument(help="Folders of the stores.")]
+StoresArgument = Annotated[list[Path], typer.Argument(help="Folders of the stores.", metavar="STORE...")]
 StoreOption = Annotated[Path | None, typer.Option("--store", "-s", help="Store to retrieve from.")]
 StoreNeeded = Annotated[Path, typer.Option("--store", "-s", help="Store to retrieve from.")]
-StoresOption = Annotated[list[Path] | None, typer.Option("--store", "-s", help="Store to retrieve from; repeatable.")]
-StoresNeeded = Annotated[list[Path], typer.Option("--store", "-s", help="Store to retrieve from; repeatable.")]
+StoresOption = Annotated[
+    list[Path] | None, typer.Option("--store", "-s", help="Store to retrieve from; repeatable.", metavar="<path>")
+]
+StoresNeeded = Annotated[
+    list[Path], typer.Option("--store", "-s", help="Store to retrieve from; repeatable.", metavar="<path>")
+]
 # systems are not listed: importing them imports torch, and --help is to be quick
 SystemOption = Annotated[
     str | None, typer.Option(help="Retrieval system, as `knnmt inspect` lists; or base. [default: auto]")

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,7 +15,6 @@ from knnmt.cli.app import (
     LangsOption,
     ModelOption,
     SettingsOption,
-    StoresOption,
     SystemOption,
     ThreadsOption,
     app,
@@ -43,7 +43,10 @@ def serve(
     *,
     model: ModelOption = "mini-de-en",
     langs: LangsOption = None,
-    store: StoresOption = None,
+    store: Annotated[
+        list[Path] | None,
+        typer.Option("--store", "-s", help="Store to use; repeatable, the last learns.", metavar="<path>"),
+    ] = None,
     system: SystemOption = None,
     settings_file: SettingsOption = None,
     settings: "ServerSettings",
