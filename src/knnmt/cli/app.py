@@ -66,7 +66,7 @@ CorpusArgument = Annotated[
     typer.Argument(help="TMX, PO, MO, TSV, JSONL or plain text (X.de and X.en), also .gz."),
 ]
 StoreArgument = Annotated[Path, typer.Argument(help="Folder of the store.")]
-StoresArgument = Annotated[list[Path], typer.Argument(help="Folders of the stores.", metavar="STORE...")]
+StoresArgument = Annotated[list[Path], typer.Argument(help="Folders of the stores.")]
 StoreOption = Annotated[Path | None, typer.Option("--store", "-s", help="Store to retrieve from.")]
 StoreNeeded = Annotated[Path, typer.Option("--store", "-s", help="Store to retrieve from.")]
 StoresOption = Annotated[
