@@ -71,7 +71,8 @@ def test_overlaps_are_those_with_all_stores(
 def test_stores_that_cannot_be_opened_together(tiny: Path, store: Path, project: Path, tmp_path: Path) -> None:
     use = ("translate", "-m", tiny, "-s", store)
     refused(knnmt(*use, "-s", project, "-s", store, text="a\n"), 1, "the same store is given twice", str(store))
-    refused(knnmt(*use, "-s", project, "--system", "proto", text="a\n"), 1, "project", "proto")
+    for order in (("-s", store, "-s", project), ("-s", project, "-s", store)):
+        refused(knnmt("translate", "-m", tiny, *order, "--system", "proto", text="a\n"), 1, f"{project} was", "proto")
     other = Path(shutil.copytree(project, tmp_path / "other"))
     manifest = read_manifest(other).model_copy(update={"model_fingerprint": "x", "model": "opus"})
     (other / MANIFEST).write_bytes(manifest_bytes(manifest))

@@ -9,8 +9,11 @@ from starlette.testclient import TestClient
 
 from knnmt import BuildSettings, Datastore, Translator
 from knnmt.model.checkpoint import Model
+from knnmt.retrieval.tuned import Tuned
 from knnmt.server.app import create_app
 from knnmt.server.settings import ServerSettings
+from knnmt.store.manifest import TUNED
+from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.table import SYSTEMS, serves
 
 from ..build.examples import parallel_text
@@ -38,6 +41,16 @@ def stores(model: Model, tmp_path: Path) -> list[Path]:
 def client(model: Model, stores: list[Path]) -> Iterator[TestClient]:
     with TestClient(create_app(Translator(model, stores), ServerSettings(beam=1))) as client:
         yield client
+
+
+def test_tuned_settings_of_a_system_that_not_all_memories_have_are_not_used(model: Model, stores: list[Path]) -> None:
+    Tuned(RetrievalSettings(system="similar", weight=0.5)).save(stores[-1] / TUNED)
+    alone, together = (Translator(model, opened).retriever for opened in (stores[-1], stores))
+    assert alone is not None
+    assert together is not None
+    assert (alone.system.name, alone.settings.weight) == ("similar", 0.5)
+    assert together.system.name == "fast"
+    assert together.settings.weight != 0.5
 
 
 def test_the_last_of_several_memories_learns(client: TestClient, stores: list[Path]) -> None:
