@@ -6,7 +6,7 @@ import os
 import random
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import sentencepiece
 import torch
 
 from knnmt import Datastore
+from knnmt.build import cut
 from knnmt.model.checkpoint import Model, load
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # one of several processes, which share the cores
@@ -175,6 +176,14 @@ def model(model_folder: Callable[[str], Path]) -> Model:
     """The tiny Marian model, loaded; one thread is enough for it."""
     torch.set_num_threads(1)
     return load(model_folder("marian"), langs="de-en", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def short_runs() -> Iterator[None]:
+    """Parts end where runs of segments end: runs of one batch, so that a small corpus can be cut."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cut, "RUN", 1)
+        yield
 
 
 @pytest.fixture

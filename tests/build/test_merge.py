@@ -1,15 +1,14 @@
 """Merging parts: what becomes one, and that it is what a build of the same segments makes."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from knnmt.build import cut, merge
+from knnmt.build import merge
 from knnmt.build.build import build
 from knnmt.build.compact import compact
 from knnmt.build.context import Context
@@ -17,7 +16,7 @@ from knnmt.build.merge import FACTOR, MANY, SMALLEST, tiers
 from knnmt.build.settings import BuildSettings
 from knnmt.build.similar import segments_of_tokens
 from knnmt.corpus import CleanSettings, Segment
-from knnmt.model.checkpoint import Model, load
+from knnmt.model.checkpoint import Model
 from knnmt.model.represent import StateModel
 from knnmt.store.store import Store
 
@@ -30,21 +29,11 @@ PLAIN: dict[str, Any] = {
 SHARED = ("projection", "middle", "step")
 
 
-@pytest.fixture(scope="module")
-def model(model_folder: Callable[[str], Path]) -> Model:
-    torch.set_num_threads(1)
-    return load(model_folder("marian"), langs="de-en", device="cpu")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def short_runs() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cut, "RUN", 1)
-        yield
+pytestmark = pytest.mark.usefixtures("short_runs")
 
 
 @pytest.fixture(scope="module")
-def built(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Store]:
+def built(short_runs: None, model: Model, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Store]:
     """Stores of one corpus, each made once, and then copied."""
     folder = tmp_path_factory.mktemp("built")
     corpus = parallel_text(folder / "corpus.tsv", 90)

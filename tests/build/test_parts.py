@@ -1,6 +1,6 @@
 """A corpus that is cut into parts: together they hold what one part of it holds, to the bit."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from knnmt.align import AlignSettings
-from knnmt.build import cut, stages
+from knnmt.build import stages
 from knnmt.build.build import build
 from knnmt.build.settings import BuildSettings
 from knnmt.corpus import CleanSettings
@@ -35,16 +35,11 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return parallel_text(tmp_path_factory.mktemp("corpus") / "corpus.tsv", PAIRS)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def short_runs() -> Iterator[None]:
-    """Runs of one batch, so that a small corpus can be cut."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cut, "RUN", 1)
-        yield
+pytestmark = pytest.mark.usefixtures("short_runs")
 
 
 @pytest.fixture(scope="module")
-def stores(model: Model, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Store]:
+def stores(short_runs: None, model: Model, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Store]:
     """The same corpus in one, two and five parts."""
     folder = tmp_path_factory.mktemp("stores")
     build([corpus], model, folder / "1", "de-en", SETTINGS)

@@ -4,7 +4,6 @@ kNN-MT and Fast find the same entries with the same distances to the bit. The ot
 itself, so that they need not find the same; they work over any number of parts.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from knnmt.build import cut
 from knnmt.corpus.segment import Segment
 from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import Model
@@ -31,16 +29,11 @@ TOKENS = {1: 1 << 20, 2: 260, 5: 110}  # target tokens of a part, for so many pa
 SETTINGS: dict[str, Any] = {"k": 6, "c": 3, "temperature": 5.0, "weight": 0.7, "reach": 200.0}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def short_runs() -> Iterator[None]:
-    """Parts end where runs of segments end: of one batch, so that a small corpus can be cut."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cut, "RUN", 1)
-        yield
+pytestmark = pytest.mark.usefixtures("short_runs")
 
 
 @pytest.fixture(scope="module")
-def stores(model: Model, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Datastore]:
+def stores(short_runs: None, model: Model, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Datastore]:
     folder = tmp_path_factory.mktemp("parts")
     made = {}
     for count, tokens in TOKENS.items():

@@ -8,7 +8,7 @@ import pytest
 import torch
 from starlette.testclient import TestClient
 
-from knnmt.build import cut, stages
+from knnmt.build import stages
 from knnmt.corpus.segment import Segment
 from knnmt.datastore import Datastore
 from knnmt.lab.bench.settings import BenchSettings
@@ -31,13 +31,11 @@ TEXT = "der Hund läuft im Garten ."
 
 @pytest.fixture(scope="module", params=[1 << 20, 200], ids=["one part", "several parts"])
 def store(
-    model: Model, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+    model: Model, short_runs: None, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Datastore]:
     toy.learn_of_it()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cut, "RUN", 1)  # so that a small corpus can be cut
-        folder = tmp_path_factory.mktemp("toy")
-        store = built(model, folder, systems=("toy",), part_tokens=request.param, batch_tokens=64)
+    folder = tmp_path_factory.mktemp("toy")
+    store = built(model, folder, systems=("toy",), part_tokens=request.param, batch_tokens=64)
     assert (len(store.parts) > 1) == (request.param < 1000)
     yield store
     del SYSTEMS["toy"], stages.STAGES["toy"]
