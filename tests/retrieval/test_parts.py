@@ -121,7 +121,7 @@ def test_two_memories_are_searched_as_their_union(model: Model, tmp_path: Path, 
     assert ours == theirs
     translator = Translator(model, paths, retrieval=RetrievalSettings(system=system, **SETTINGS))
     evidence = translator.translate(TEXTS[:1], TranslateSettings(evidence=True, exact=False))[0].evidence
-    assert {near.memory for token in evidence for near in token.neighbours} <= {"store"}
+    assert {near.memory for token in evidence for near in token.neighbours} <= {"company/store", "project/store"}
     added = translator.add([Segment("der Hund läuft im Garten .", "a big cat", "")])
     assert added.new == 1
     assert Datastore.open(paths[1]).recent()[0].target == "a big cat"
