@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from knnmt.datastore import Datastore
+from knnmt.store.memories import AnyStore
 
 GRAM = 3  # words of an n-gram
 _WORD = re.compile(r"\w+")
@@ -34,7 +34,7 @@ class Overlaps:
         return frozenset(number for found in (self.exact, self.near) for some in found.values() for number in some)
 
 
-def overlaps(store: Datastore, texts: Sequence[str], side: Literal["source", "target"] = "source") -> Overlaps:
+def overlaps(store: AnyStore, texts: Sequence[str], side: Literal["source", "target"] = "source") -> Overlaps:
     """Find texts in a store, ignoring case and punctuation; near ones by shared word trigrams.
 
     All current segments are compared: taught ones too, removed ones not.

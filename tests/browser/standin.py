@@ -38,6 +38,7 @@ class StandIn:
         self.key = ""  # that requests need
         self.learns = True
         self.systems = ["base", "fast", "proto"]
+        self.memories = ["project"]
         self.jobs: dict[str, dict[str, Any]] = {}
         self.url = ""
 
@@ -69,7 +70,8 @@ class StandIn:
         before, _, after = spoke["target"].partition(piece.strip() or "\n")
         near = {
             "source": spoke["source"], "before": before, "token": piece if piece else "", "after": after,
-            "origin": spoke["origin"], "id": spoke["id"], "distance": 12.5, "weight": 0.9,
+            "origin": spoke["origin"], "id": spoke["id"], "memory": self.memories[-1] if self.memories else "",
+            "distance": 12.5, "weight": 0.9,
         }  # fmt: skip
         other = {**near, "token": " garden", "before": "A", "after": " is green.", "weight": 0.1}
         return {
@@ -84,7 +86,7 @@ class StandIn:
         recent = query.get("order", [""])[0] == "recent"
         every = [self.memory[id] for id in reversed(self.taught)] if recent else list(self.memory.values())
         every = [each for each in every if sought in (each["source"] + "\n" + each["target"]).casefold()]
-        some = every[offset : offset + limit]
+        some = [{"memory": self.memories[-1], **each} for each in every[offset : offset + limit]]
         return {"total": len(every), "more": len(every) > offset + limit, "segments": some}
 
     def add(self, source: str, target: str, origin: str) -> None:
@@ -174,7 +176,9 @@ class Handler(BaseHTTPRequestHandler):
                 languages = {"source": {"code": "de", "name": "German"}, "target": {"code": "en", "name": "English"}}
                 return 200, {"suggestions": standin.learns, "language": languages}
             case "GET", "/v1/systems":
-                return 200, {"systems": standin.systems, "default": standin.systems[-1], "lambda": 0.8}
+                listed = [{"name": name, "summary": f"what {name} does"} for name in standin.systems]
+                known = {"default": standin.systems[-1], "lambda": 0.8, "memories": standin.memories}
+                return 200, {"systems": listed, **known}
             case "POST", "/v1/translate":
                 return 200, standin.translate(json.loads(body))
             case "POST", "/suggest":

@@ -437,7 +437,7 @@ def test_a_server_that_does_not_learn_offers_no_lessons(page: Page, standin: Sta
 
 
 def test_a_server_without_a_store_just_translates(page: Page, standin: StandIn) -> None:
-    standin.learns, standin.systems = False, ["base"]
+    standin.learns, standin.systems, standin.memories = False, ["base"], []
     page.browser.refresh()
     page.ask("Das Haus ist groß.", "The house is big.")
     assert page.one("#memory-size").text == "none on this server"
@@ -445,6 +445,31 @@ def test_a_server_without_a_store_just_translates(page: Page, standin: StandIn) 
     assert not page.one("#search").is_displayed()
     page.words[0].click()
     assert "model alone" in page.one("#why-body").text
+
+
+def test_a_server_of_several_memories_names_them_and_changes_the_last_only(page: Page, standin: StandIn) -> None:
+    standin.memories = ["company", "project"]
+    standin.add("Haus", "House", "added")
+    standin.memory["#0"]["memory"] = "company"
+    page.browser.refresh()
+    page.ask("Das Haus ist groß.", "The house is big.")
+    page.word("house").click()
+    assert "project · corpus.tmx" in page.all("#why .neighbours > li")[0].text
+    page.one("#sought").send_keys("h")
+    page.until(lambda: len(page.all("#list li")) == 2)
+    assert [
+        ("company" in row.text, bool(row.find_elements("css selector", ".remove"))) for row in page.all("#list li")
+    ] == [
+        (True, False),
+        (False, True),
+    ]
+
+
+def test_systems_are_described_by_the_server(page: Page) -> None:
+    assert [option.text for option in page.all("#system option")][1:] == [
+        "fast: what fast does",
+        "proto: what proto does",
+    ]
 
 
 # --------------------------------------------------------------------------------------------------- how it looks

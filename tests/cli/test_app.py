@@ -1,6 +1,7 @@
 """What all commands have in common."""
 
 import errno
+import re
 import resource
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from knnmt import terminal
 from knnmt.cli.app import ORDER
 from knnmt.errors import writing_to
+from knnmt.systems.table import SYSTEMS
 
 from .process import COMMAND, fine, knnmt
 
@@ -34,6 +36,7 @@ def test_help_is_quick(command: str) -> None:
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert spent < 0.5  # of a processor: what an idle machine takes, whatever else runs here
     assert "--json" in done.stdout
+    assert not set(re.findall(r"[\w-]+", done.stdout)) & set(SYSTEMS)  # none is listed by hand
 
 
 def test_version() -> None:

@@ -19,12 +19,19 @@ LONGEST = 100  # words of a segment that can be taught
 class Store:
     """Segments in memory, with the names that a store on disk has."""
 
-    parts = (SimpleNamespace(provides=lambda name: False),)
-
     def __init__(self) -> None:
         self.manifest = SimpleNamespace(languages="de-en")
-        self.part: dict[str, Any] = {}
+        self.parts = (SimpleNamespace(provides=lambda array: False),)  # built for no system
         self.held: dict[str, Segment] = {}
+        self.memory_names = ("project",)
+
+    @property
+    def stores(self) -> "tuple[Store, ...]":
+        return (self,)
+
+    @property
+    def lessons(self) -> Any:
+        return SimpleNamespace(taught=self.held)
 
     def __len__(self) -> int:
         return len(self.held)
@@ -90,7 +97,7 @@ class StandIn:
         known = {segment.source: segment.target for segment in self.store.segments()}
         best = known.get(text) or " ".join(f"{word}'" for word in text.split())
         others = tuple(Translation(f"{best} ({rank})", -float(rank)) for rank in range(2, settings.n_best + 1))
-        near = Neighbour(0, text, "", best, "", "here", "s-1", 1.5, 1.0)
+        near = Neighbour(0, text, "", best, "", "here", "s-1", 1.5, 1.0, self.store.memory_names[-1])
         token = TokenEvidence(best, 0.9, 0.5, 0.95, 0.8, (near,))
         return Translation(best, -0.5, (1,), others, (token,) if settings.evidence else ())
 

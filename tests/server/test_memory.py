@@ -52,7 +52,8 @@ def test_segments_are_listed_page_by_page(client: TestClient, taught: list[str])
     whole = client.get("/v1/memory").json()
     assert whole["total"] == 3
     assert not whole["more"]
-    assert whole["segments"][1] == {"id": "s-1", "source": "Datei speichern", "target": "Save file", "origin": "added"}
+    texts = {"source": "Datei speichern", "target": "Save file"}
+    assert whole["segments"][1] == {"id": "s-1", **texts, "origin": "added", "memory": "project"}
     part = client.get("/v1/memory", params={"offset": 1, "limit": 1}).json()
     assert [each["id"] for each in part["segments"]] == ["s-1"]
     assert part["more"]

@@ -14,7 +14,7 @@ def test_a_translation_tells_where_its_tokens_come_from(client: TestClient) -> N
     assert token.pop("memory") == pytest.approx(0.8 * 0.95 / 0.9)
     near = {
         "source": "ja", "before": "", "token": "ja'", "after": "", "origin": "here", "id": "s-1",
-        "distance": 1.5, "weight": 1.0,
+        "memory": "project", "distance": 1.5, "weight": 1.0,
     }  # fmt: skip
     assert token == {"text": "ja'", "p": 0.9, "p_mt": 0.5, "p_knn": 0.95, "lambda": 0.8, "neighbours": [near]}
 
@@ -28,7 +28,9 @@ def test_texts_alternatives_and_no_evidence_unless_asked_for(client: TestClient)
 
 
 def test_systems_and_lambda_are_chosen_by_the_request(client: TestClient, standin: StandIn) -> None:
-    assert client.get("/v1/systems").json() == {"systems": ["base"], "default": "fast", "lambda": 0.9}
+    listed = client.get("/v1/systems").json()
+    base = {"name": "base", "summary": "the model alone, without retrieval"}
+    assert listed == {"systems": [base], "default": "fast", "lambda": 0.9, "memories": ["project"]}
     assert client.post("/v1/translate", json={"q": "ja", "system": "base", "lambda": 0.5}).status_code == 200
 
 

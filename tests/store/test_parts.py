@@ -280,7 +280,13 @@ def test_memories_of_different_make_are_not_opened_together(made: Path, tmp_path
     for field, value in other.items():
         manifest = read_manifest(made / "b" / "store").model_copy(update={field: value})
         (project / MANIFEST).write_bytes(manifest_bytes(manifest))
-        with pytest.raises(StoreError, match=f"another {field.removesuffix('_fingerprint')}"):
+        with pytest.raises(StoreError, match=f"their {field.removesuffix('_fingerprint')}s differ"):
             Memories.open([company, project])
-    with pytest.raises(StoreError, match="named twice"):
+    with pytest.raises(StoreError, match="the same store is given twice"):
         Memories.open([company, company])
+
+
+def test_memories_in_folders_of_one_name_are_told_apart(made: Path) -> None:
+    memories = Memories.open([made / "a" / "store", made / "b" / "store"])
+    assert memories.memory_names == ("a/store", "b/store")
+    assert [memories.memory_of(number) for number in (0, 39)] == ["a/store", "b/store"]

@@ -24,10 +24,10 @@ class BuildSettings(Settings):
         default=None,
         ge=1,
         json_schema_extra={"unit": "MB"},
-        description="size limit of `similar`, text aside; default: a quarter of 16-bit keys",
+        description="size limit of narrow keys, text aside; default: a quarter of 16-bit keys",
     )
     k_max: int | None = Field(default=128, ge=1, description="ranked entries per cluster; null for all")
-    index: bool = Field(default=False, description="add a FAISS index (knn)")
+    index: bool = Field(default=False, description="add a FAISS index")
     # a team's own translations are no web crawl: at the paper's 1.5 a fifth of a free translation's pairs would be lost
     clean: CleanSettings | None = Field(
         default=CleanSettings(max_ratio=3.0), description="filters; null keeps every segment that fits"

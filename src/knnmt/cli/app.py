@@ -66,17 +66,21 @@ CorpusArgument = Annotated[
     typer.Argument(help="TMX, PO, MO, TSV, JSONL or plain text (X.de and X.en), also .gz."),
 ]
 StoreArgument = Annotated[Path, typer.Argument(help="Folder of the store.")]
+StoresArgument = Annotated[list[Path], typer.Argument(help="Folders of the stores.")]
 StoreOption = Annotated[Path | None, typer.Option("--store", "-s", help="Store to retrieve from.")]
 StoreNeeded = Annotated[Path, typer.Option("--store", "-s", help="Store to retrieve from.")]
+StoresOption = Annotated[
+    list[Path] | None, typer.Option("--store", "-s", help="Store to retrieve from; repeatable.", metavar="<path>")
+]
+StoresNeeded = Annotated[
+    list[Path], typer.Option("--store", "-s", help="Store to retrieve from; repeatable.", metavar="<path>")
+]
+# systems are not listed: importing them imports torch, and --help is to be quick
 SystemOption = Annotated[
-    str | None,
-    typer.Option(
-        help="base, knn, similar, fast, fast-clustered, faster, faster-exact, proto; auto: the store's best. "
-        "[default: auto]"
-    ),
+    str | None, typer.Option(help="Retrieval system, as `knnmt inspect` lists; or base. [default: auto]")
 ]
 SettingsOption = Annotated[Path | None, typer.Option("--settings", help="Settings file from `knnmt tune`.")]
-IndexOption = Annotated[bool | None, typer.Option("--index", help="Search the store's FAISS index (knn).")]
+IndexOption = Annotated[bool | None, typer.Option("--index", help="Search the store's FAISS index.")]
 NprobeOption = Annotated[
     int | None, typer.Option(help="Lists searched, of a FAISS index or large types. [default: 32]")
 ]

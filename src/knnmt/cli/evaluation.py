@@ -47,7 +47,7 @@ def evaluate(
         list[Path], typer.Argument(help="Translations, one file for each system; the first is the baseline.")
     ],
     store: Annotated[
-        Path | None, typer.Option("--store", "-s", help="Report references that are already in this store.")
+        list[Path] | None, typer.Option("--store", "-s", help="Report references found in this store; repeatable.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -58,7 +58,7 @@ def evaluate(
     named = {str(path): terminal.read_lines(path) for path in systems}
     if len(named) < len(systems):
         raise UsageError("the same file is given twice: give each system once")
-    found = known(store, references) if store is not None else None
+    found = known(store, references) if store else None
     with terminal.stages() as progress:
         scores = score(named, references, progress=progress)
     if found is not None and found.count:
@@ -79,12 +79,12 @@ def evaluate(
         typer.echo(f"{found_score.metric}: {found_score.signature}")
 
 
-def known(store: Path, references: list[str]) -> "Overlaps":
-    """The references that stand in a store."""
-    from knnmt.datastore import Datastore
+def known(stores: list[Path], references: list[str]) -> "Overlaps":
+    """The references that are in the stores already."""
+    from knnmt.datastore import open_stores
     from knnmt.overlap import overlaps
 
-    return overlaps(Datastore.open(store), references, side="target")
+    return overlaps(open_stores(stores), references, side="target")
 
 
 def counts(found: "Overlaps") -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,7 +15,6 @@ from knnmt.cli.app import (
     LangsOption,
     ModelOption,
     SettingsOption,
-    StoreOption,
     SystemOption,
     ThreadsOption,
     app,
@@ -43,7 +43,10 @@ def serve(
     *,
     model: ModelOption = "mini-de-en",
     langs: LangsOption = None,
-    store: StoreOption = None,
+    store: Annotated[
+        list[Path] | None,
+        typer.Option("--store", "-s", help="Store to use; repeatable, the last learns.", metavar="<path>"),
+    ] = None,
     system: SystemOption = None,
     settings_file: SettingsOption = None,
     settings: "ServerSettings",
@@ -76,7 +79,7 @@ def serve(
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("knnmt").setLevel(logging.WARNING if quiet else logging.INFO)
     loaded = load_model(model, langs, device, dtype, threads)
-    translator = Translator(loaded, store, system=system, retrieval=retrieval_settings(settings_file))
+    translator = Translator(loaded, store or None, system=system, retrieval=retrieval_settings(settings_file))
     languages = languages_of(translator, langs)
     application = create_app(translator, settings, languages)
     place = listening(settings)

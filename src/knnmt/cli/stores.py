@@ -15,7 +15,7 @@ from knnmt.cli.app import (
     JsonOption,
     ModelOption,
     PairOption,
-    StoreArgument,
+    StoresArgument,
     WorkersOption,
     app,
     load_model,
@@ -24,6 +24,7 @@ from knnmt.cli.options import Command, Fields, options
 
 if TYPE_CHECKING:
     from knnmt.build.settings import BuildSettings
+    from knnmt.store.describe import Description
     from knnmt.tune import StoreTuning
 
 
@@ -123,26 +124,36 @@ def _show_tuned(tuned: "StoreTuning") -> None:
 
 
 @app.command()
-def inspect(store: StoreArgument, as_json: JsonOption = False) -> None:
-    """Describe a store. Counts, sizes, settings, frequent types."""
+def inspect(stores: StoresArgument, as_json: JsonOption = False) -> None:
+    """Describe stores. Counts, sizes, systems, settings, frequent types."""
     from knnmt.datastore import Datastore
     from knnmt.store.describe import describe
+    from knnmt.systems.table import SYSTEMS, serves
 
-    found = describe(Datastore.open(store))
+    content = []
+    for path in stores:
+        store = Datastore.open(path)
+        found, systems = describe(store), [name for name in SYSTEMS if serves(store, name)]
+        content.append(asdict(found) | {"systems": systems})
+        if not as_json:
+            _show_description(found, systems)
     if as_json:
-        typer.echo(json.dumps(asdict(found), indent=2, ensure_ascii=False))
-        return
-    counts = terminal.table(str(store), "")
+        typer.echo(json.dumps(_one_or_all(content), indent=2, ensure_ascii=False))
+
+
+def _show_description(found: "Description", systems: list[str]) -> None:
+    """A store in tables."""
+    counts = terminal.table(found.path, "")
     counts.add_row("model", found.model)
     counts.add_row("languages", found.languages)
+    counts.add_row("systems", ", ".join(systems))
     for name, count in found.counts.items():
         counts.add_row(name, f"{count:,}")
     for reason, count in found.dropped.items():
         counts.add_row(f"dropped: {reason}", f"{count:,}")
     counts.add_row("median distance of two keys", f"{found.scale:.1f}")
-    for name in ("systems", "key", "metric", "keys", "cluster_size", "k_max", "index"):
-        value = found.settings.get(name)
-        counts.add_row(name, ", ".join(value) or "all" if isinstance(value, list) else str(value))
+    for name in ("key", "metric", "keys", "cluster_size", "k_max", "index"):
+        counts.add_row(name, str(found.settings.get(name)))
     terminal.show(counts)
     files = terminal.table("file", "size", numbers=("size",))
     for name, count in found.bytes.items():
@@ -163,19 +174,28 @@ def inspect(store: StoreArgument, as_json: JsonOption = False) -> None:
 
 @app.command()
 def verify(
-    store: StoreArgument,
+    stores: StoresArgument,
     full: Annotated[bool, typer.Option("--full", help="Read every byte: checksums, shapes, offsets.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Verify a store. The manifest and all file sizes; with --full, the whole content."""
+    """Verify stores. The manifest and all file sizes; with --full, the whole content."""
     from knnmt.datastore import Datastore
 
-    opened = Datastore.open(store)
-    checked_files = list(terminal.watched(opened.verify(), "verifying")) if full else opened.files
-    report = {"store": str(store), "full": full, "files": len(checked_files), "bytes": opened.manifest.size}
     what = "content read" if full else "sizes only; --full reads the content"
-    typer.echo(
-        json.dumps(report)
-        if as_json
-        else f"{store} is sound: {len(checked_files)} files, {terminal.size(opened.manifest.size)} ({what})"
-    )
+    content = []
+    for path in stores:
+        store = Datastore.open(path)
+        files, size = (
+            len(list(terminal.watched(store.verify(), "verifying")) if full else store.files),
+            store.manifest.size,
+        )
+        content.append({"store": str(path), "full": full, "files": files, "bytes": size})
+        if not as_json:
+            typer.echo(f"{path} is sound: {files} files, {terminal.size(size)} ({what})")
+    if as_json:
+        typer.echo(json.dumps(_one_or_all(content)))
+
+
+def _one_or_all(content: list[dict[str, Any]]) -> Any:
+    """For JSON: an object for one store, a list of them for several."""
+    return content[0] if len(content) == 1 else content

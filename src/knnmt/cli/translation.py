@@ -17,8 +17,8 @@ from knnmt.cli.app import (
     LangsOption,
     ModelOption,
     SettingsOption,
-    StoreNeeded,
-    StoreOption,
+    StoresNeeded,
+    StoresOption,
     SystemOption,
     ThreadsOption,
     app,
@@ -31,13 +31,14 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from knnmt.corpus.segment import Segment
-    from knnmt.datastore import Datastore
     from knnmt.decode.settings import TranslateSettings
     from knnmt.evidence import Neighbour, TokenEvidence
     from knnmt.retrieval.tuned import Tuned
+    from knnmt.store.memories import AnyStore
     from knnmt.translate import Translator
 
 NARROW = 45  # columns of a table of evidence, without its texts
+GAP = 2  # columns between two of its columns
 
 
 @app.command(cls=Command)
@@ -59,7 +60,7 @@ def translate(
     ] = None,
     model: ModelOption = "mini-de-en",
     langs: LangsOption = None,
-    store: StoreOption = None,
+    store: StoresOption = None,
     system: SystemOption = None,
     settings_file: SettingsOption = None,
     retrieval: dict[str, Any],
@@ -74,9 +75,9 @@ def translate(
     as_json: JsonOption = False,
 ) -> None:
     """Translate text, one segment a line. Empty lines stay; --n-best writes `line number ||| text ||| score`."""
-    from knnmt.datastore import Datastore
+    from knnmt.datastore import open_stores
 
-    if leave_out_own and store is None:
+    if leave_out_own and not store:
         raise UsageError("--leave-out-own needs a store (--store)")
     with contextlib.ExitStack() as stack:
         source, out = stack.enter_context(terminal.reading(input)), stack.enter_context(terminal.writing(output, input))
@@ -84,7 +85,7 @@ def translate(
         typing = input is None and source.isatty()
         total = terminal.count_lines(source)
         texts: Iterable[str] = terminal.lines_of(source, input)
-        opened = Datastore.open(store) if store is not None else None
+        opened = open_stores(store) if store else None
         left_out: frozenset[int] = frozenset()
         if leave_out_own and opened is not None:
             texts = list(texts)
@@ -109,7 +110,7 @@ def translate(
 def explain(
     *,
     text: Annotated[str, typer.Argument(help="Text to translate.")],
-    store: StoreNeeded,
+    store: StoresNeeded,
     model: ModelOption = "mini-de-en",
     langs: LangsOption = None,
     system: SystemOption = None,
@@ -131,23 +132,27 @@ def explain(
         content = {"text": found.text, "score": found.score, **_match(found.match), "tokens": tokens}
         typer.echo(json.dumps(content, ensure_ascii=False, indent=2))
         return
-    terminal.show(_evidence_table(found.evidence, neighbours))
+    terminal.show(_evidence_table(found.evidence, neighbours, several=len(store) > 1))
     typer.echo(found.text)
     if found.match is not None:
         terminal.note(f"the store contains this text verbatim ({found.match.origin or found.match.id or 'no origin'})")
 
 
-def _evidence_table(evidence: "tuple[TokenEvidence, ...]", neighbours: int) -> Any:
-    """A line per neighbour, cut around its token to the width of the terminal."""
+def _evidence_table(evidence: "tuple[TokenEvidence, ...]", neighbours: int, *, several: bool) -> Any:
+    """A line per neighbour, cut around its token to the width of the terminal; of several stores, with its store."""
     from rich.text import Text
 
-    numbers = ("p", "p_MT", "p_kNN", "λ")
-    table = terminal.table("token", *numbers, "memory", "training segments behind it", numbers=numbers)
-    room = max(24, terminal.width() - NARROW - max(5, *(len(each.token.strip()) for each in evidence)))
-    for each in evidence:
-        lines = [_excerpt(neighbour, room) for neighbour in each.neighbours[:neighbours]]
+    shown = [each.neighbours[:neighbours] for each in evidence]
+    numbers, stores = ("p", "p_MT", "p_kNN", "λ"), ["store"] if several else []
+    table = terminal.table("token", *numbers, "memory", *stores, "training segments behind it", numbers=numbers)
+    room = terminal.width() - NARROW - max(5, *(len(each.token.strip()) for each in evidence))
+    if several:
+        room -= GAP + max(len("store"), *(len(one.memory) for some in shown for one in some))
+    for each, some in zip(evidence, shown, strict=True):
         values = [f"{value:.2f}" for value in (each.p, each.p_mt, each.p_knn, each.weight)]
-        table.add_row(each.token.strip() or "⏎", *values, "█" * round(6 * each.memory), Text("\n").join(lines))
+        names = ["\n".join(one.memory for one in some)] if several else []
+        lines = Text("\n").join(_excerpt(one, max(24, room)) for one in some)
+        table.add_row(each.token.strip() or "⏎", *values, "█" * round(6 * each.memory), *map(Text, names), lines)
     return table
 
 
@@ -173,7 +178,7 @@ def _match(segment: "Segment | None") -> dict[str, Any]:
     return {} if segment is None else {"match": {"id": segment.id, "origin": segment.origin}}
 
 
-def _own(store: "Datastore", texts: list[str]) -> frozenset[int]:
+def _own(store: "AnyStore", texts: list[str]) -> frozenset[int]:
     """The segments of a store whose source is one of these texts."""
     from knnmt.overlap import overlaps
 
@@ -183,7 +188,7 @@ def _own(store: "Datastore", texts: list[str]) -> frozenset[int]:
 
 
 def _translator(
-    model: str, store: "Path | Datastore | None", system: str | None, retrieval: "Tuned | None",
+    model: str, store: "list[Path] | AnyStore | None", system: str | None, retrieval: "Tuned | None",
     langs: str | None, device: str, dtype: str, threads: int | None, left_out: frozenset[int] = frozenset(),
 ) -> "Translator":  # fmt: skip
     import torch

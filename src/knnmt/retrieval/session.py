@@ -145,7 +145,7 @@ def _open(store: AnyStore, system: System) -> None:
         for name in system.arrays:
             if not part.provides(name):
                 raise StoreError(
-                    f"{store.path} was built without {name}, which {system.name} needs: build it again for that"
+                    f"{part.folder.parent} was built without {name}, which {system.name} needs: build it again for that"
                 )
             for stored in part.stored_as(name):
                 part[stored]

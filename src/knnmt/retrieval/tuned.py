@@ -14,6 +14,7 @@ from knnmt.settings import refusal
 from knnmt.store.manifest import TUNED
 from knnmt.store.memories import AnyStore
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.table import serves
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,12 @@ def chosen_for(store: AnyStore, system: str | None, given: RetrievalSettings | T
     """What a store is searched with: what is given, else what the store was tuned to, else the defaults.
 
     A store is tuned for one system; that is not used where another one is named. `auto` is the one it was tuned for.
+    Of several stores the last one's tuning counts, if all of them were built for that system.
     """
     if given is not None:
         chosen = given if isinstance(given, Tuned) else Tuned(given)
         return chosen if system is None else chosen.of(system)
     tuned = tuned_for(store)
-    if tuned is not None and system in (None, "auto", tuned.settings.system):
+    if tuned is not None and system in (None, "auto", tuned.settings.system) and serves(store, tuned.settings.system):
         return tuned
     return Tuned(RetrievalSettings().of(system or "auto"))

@@ -23,7 +23,8 @@ from knnmt.store.numbering import Numbering
 from knnmt.store.part import Part
 from knnmt.store.store import Added, Store
 
-SAME = ("model_fingerprint", "tokenizer_fingerprint", "key", "metric")  # what the stores must have in common
+# what the stores must have in common, and what an error says of it
+SAME = {"model_fingerprint": "model", "tokenizer_fingerprint": "languages", "key": "key", "metric": "metric"}
 ROOM = 1 << 40  # numbers for the lessons of each store: what one is taught must not move the numbers of another's
 
 
@@ -33,7 +34,8 @@ class Memories(Numbering):
     def __init__(self, paths: Sequence[str | Path]) -> None:
         self.paths = [Path(path) for path in paths]
         if len({path.resolve() for path in self.paths}) < len(self.paths):
-            raise StoreError(f"a store is named twice: {', '.join(map(str, self.paths))}")
+            raise StoreError(f"the same store is given twice: {', '.join(map(str, self.paths))}")
+        self.memory_names = _names(self.paths)
         self._open()
 
     @classmethod
@@ -92,9 +94,9 @@ class Memories(Numbering):
 
     def memory_of(self, number: int) -> str:
         """The name of the store that a segment belongs to."""
-        for store in self.stores:
+        for store, name in zip(self.stores, self.memory_names, strict=True):
             if store.part_of(number) is not None or store.lessons.at(number) is not None:
-                return store.memory_of(number)
+                return name
         raise IndexError(f"{self.name} has no segment of number {number}")
 
     def find(self, name: str) -> Segment | None:
@@ -150,10 +152,19 @@ class Memories(Numbering):
 
 def _expect_alike(one: Store, other: Store) -> None:
     """Refuse stores whose keys cannot be compared."""
-    for name in SAME:
+    for name, shown in SAME.items():
         if getattr(one.manifest, name) != getattr(other.manifest, name):
-            what = name.removesuffix("_fingerprint")
-            raise StoreError(f"{one.path} and {other.path} cannot be opened together: each has another {what}")
+            what, values = name.removesuffix("_fingerprint"), [getattr(each.manifest, shown) for each in (one, other)]
+            raise StoreError(
+                f"{one.path} and {other.path} cannot be opened together: their {what}s differ ({' and '.join(values)})"
+            )
+
+
+def _names(paths: Sequence[Path]) -> tuple[str, ...]:
+    """The names of the stores' folders, each with as much of its path as tells all of them apart."""
+    parts = [path.resolve().parts for path in paths]
+    several = (tuple("/".join(each[-count:]) for each in parts) for count in range(1, max(map(len, parts)) + 1))
+    return next(names for names in several if len(set(names)) == len(names))
 
 
 def _keys(part: Part, rows: Int64) -> NDArray[np.float32]:

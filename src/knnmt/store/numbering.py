@@ -35,7 +35,8 @@ class Numbering(ABC):
     """Parts, and the lessons of one or several journals: what a search reads. `name` is what errors call it.
 
     path, manifest: of the store, or of the one of several that learns; scale: of the keys of all parts; sizes: of all
-    parts together, sums but for vocabularies and widths, which parts share
+    parts together, sums but for vocabularies and widths, which parts share; memory_names: of all stores, the one that
+    learns last
     """
 
     path: Path

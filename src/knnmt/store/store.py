@@ -109,7 +109,17 @@ class Store(Numbering):
 
     def memory_of(self, number: int) -> str:
         """The name of the store that a segment belongs to: this one."""
-        return self.path.resolve().name
+        return self.memory_names[0]
+
+    @property
+    def stores(self) -> "tuple[Store, ...]":
+        """All stores that are opened here: this one."""
+        return (self,)
+
+    @property
+    def memory_names(self) -> tuple[str, ...]:
+        """The names of all stores that are opened here: this one's folder."""
+        return (self.path.resolve().name,)
 
     def check(self, model: StateModel) -> None:
         """Refuse a model that this store was not made with: its states would mean nothing here."""

@@ -38,9 +38,9 @@ class RetrievalSettings(Settings):
     reach: float | None = Field(
         default=None, gt=0, allow_inf_nan=False, description="distance at which λ is 0 (τ); default: by the store"
     )
-    probe: int = Field(default=1, ge=1, description="clusters ranked together (faster)")
+    probe: int = Field(default=1, ge=1, description="clusters ranked together")
     nprobe: int = Field(default=32, ge=1, description="lists searched, of a FAISS index or large types")
-    index: bool = Field(default=False, description="search the store's FAISS index (knn)")
+    index: bool = Field(default=False, description="search the store's FAISS index")
 
     def of(self, system: str) -> "RetrievalSettings":
         """The settings for a system; where they were found for another one, what only that one takes is left out."""

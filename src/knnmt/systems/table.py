@@ -37,4 +37,4 @@ def automatic(store: AnyStore) -> str:
     for name in (*AUTO, *(name for name in SYSTEMS if name not in AUTO)):
         if serves(store, name):
             return name
-    raise StoreError(f"{store.path} was built for none of {', '.join(AUTO)}: name a system that it has")
+    raise StoreError(f"{store.name}: no system can search all parts; build the stores for the same systems (--for)")

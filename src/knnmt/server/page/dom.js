@@ -1,6 +1,7 @@
 // DOM helpers: everything is built from nodes and text, never from HTML strings.
 
 export const languages = { source: "", target: "" }; // codes, for lang attributes
+export const memories = []; // names of the stores; the last one learns
 
 export const $ = (id) => document.getElementById(id);
 

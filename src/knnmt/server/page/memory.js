@@ -1,7 +1,7 @@
 // The memory: recently taught segments, search, removal, import and export of TMX files.
 
 import { ask, hasKey, request } from "./api.js";
-import { $, counted, languages, make, show } from "./dom.js";
+import { $, counted, languages, make, memories, show } from "./dom.js";
 
 const PAGE = 20;
 const POLL = 400; // milliseconds between two requests for the progress of an import
@@ -77,7 +77,9 @@ function item(segment) {
   const remove = make("button", options, "Remove");
   const target = make("p", { class: "target", lang: languages.target }, segment.target);
   const source = make("p", { class: "source quiet", lang: languages.source }, segment.source);
-  const row = make("li", {}, make("div", {}, target, source), learns ? remove : null);
+  const memory = memories.length > 1 ? make("p", { class: "quiet small" }, segment.memory) : null;
+  const removable = learns && segment.memory === memories.at(-1); // only the last memory learns
+  const row = make("li", {}, make("div", {}, target, source, memory), removable ? remove : null);
   remove.addEventListener("click", async () => {
     remove.disabled = true;
     try {

@@ -1,7 +1,7 @@
 // The page: set-up and controls.
 
 import { ask, useKey } from "./api.js";
-import { $, fit, languages, make, show } from "./dom.js";
+import { $, fit, languages, make, memories, show } from "./dom.js";
 import * as memory from "./memory.js";
 import { navigate } from "./navigation.js";
 import { showError, showStatus } from "./status.js";
@@ -9,14 +9,6 @@ import { edit, reportChange, teach } from "./teaching.js";
 import { choose, state, translate, translateSoon } from "./translation.js";
 import { explain } from "./why.js";
 
-const NAMES = {
-  base: "base: the model alone",
-  knn: "knn: exact kNN-MT",
-  fast: "fast: Fast kNN-MT",
-  faster: "faster: Faster kNN-MT",
-  proto: "proto: prototypes",
-  similar: "similar: by word and segment",
-};
 const THEMES = ["system", "light", "dark"];
 const server = { system: "", lambda: 0 }; // its defaults
 
@@ -38,7 +30,8 @@ async function begin() {
 
 function configure(about, systems) {
   const { source, target } = about.language;
-  state.settings = { learns: about.suggestions, store: systems.systems.length > 1 };
+  memories.splice(0, Infinity, ...systems.memories);
+  state.settings = { learns: about.suggestions, store: memories.length > 0 };
   $("pair").textContent = `${source.name} to ${target.name}`;
   document.title = `knnmt: ${source.name} to ${target.name}`;
   $("source-name").textContent = source.name;
@@ -46,7 +39,7 @@ function configure(about, systems) {
   Object.assign(languages, { source: source.code, target: target.code });
   $("source").lang = source.code;
   $("words").lang = $("edit").lang = target.code;
-  const options = systems.systems.map((name) => make("option", { value: name }, NAMES[name] || name));
+  const options = systems.systems.map(({ name, summary }) => make("option", { value: name }, `${name}: ${summary}`));
   $("system").replaceChildren(...options);
   $("system").value = systems.default;
   $("system").disabled = systems.systems.length < 2;

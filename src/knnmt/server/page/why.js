@@ -1,6 +1,6 @@
 // The panel that explains a word: probabilities, and the retrieved segments.
 
-import { $, counted, digits, languages, make, percent, show } from "./dom.js";
+import { $, counted, digits, languages, make, memories, percent, show } from "./dom.js";
 
 const CONTEXT = 160; // characters of a segment shown on either side of the token
 const LITTLE = 0.01; // share of p_kNN below which a segment is collapsed
@@ -117,8 +117,9 @@ function list(neighbours, piece) {
 function origin(one, same) {
   const line = make("p", { class: "origin quiet small" });
   const taught = TAUGHT.includes(one.origin) || (one.id || "").startsWith("taught-");
-  if (taught) line.append(make("span", { class: "badge" }, "taught"));
-  else line.append([one.origin, one.id].filter(Boolean).join(" · "));
+  const memory = memories.length > 1 ? one.memory : "";
+  if (taught) line.append(make("span", { class: "badge" }, "taught"), memory ? ` ${memory}` : "");
+  else line.append([memory, one.origin, one.id].filter(Boolean).join(" · "));
   if (!same) line.append(line.textContent ? " · " : "", "another word");
   return line;
 }

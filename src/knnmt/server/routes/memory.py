@@ -17,6 +17,7 @@ from knnmt.corpus import Segment
 from knnmt.corpus.writers import Kind, pieces
 from knnmt.server.dependencies import Serving, admitted
 from knnmt.server.imports import ImportStatus
+from knnmt.store.memories import AnyStore
 
 router = APIRouter(prefix="/v1", tags=["Memory"], dependencies=[Depends(admitted)])
 T = TypeVar("T")
@@ -42,12 +43,13 @@ class NewSegment(Pair):
 
 
 class SegmentOut(BaseModel):
-    """A segment of the memory."""
+    """A segment; `memory` is the name of its store, of which the last one learns."""
 
     id: str
     source: str
     target: str
     origin: str
+    memory: str
 
 
 class Listed(BaseModel):
@@ -76,14 +78,15 @@ async def listed(
     store, sought = server.store(), q.casefold()
 
     def read() -> dict[str, Any]:
-        taught = store.recent() if order == "recent" else None
-        every: Iterator[Segment] = store.segments() if taught is None else iter(taught)
-        total = len(store) if taught is None else len(taught)
+        every = _recent(store) if order == "recent" else _stored(store)
+        total = len(store) if order == "stored" else sum(len(one.lessons.taught) for one in store.stores)
         if sought:
-            every = (each for each in every if sought in each.source.casefold() or sought in each.target.casefold())
+            every = (
+                each for each in every if sought in each[1].source.casefold() or sought in each[1].target.casefold()
+            )
         found = list(itertools.islice(every, offset, offset + limit + 1))
         total = min(offset, total) + len(found) if sought else total
-        return {"total": total, "more": len(found) > limit, "segments": [_shown(each) for each in found[:limit]]}
+        return {"total": total, "more": len(found) > limit, "segments": [_shown(*each) for each in found[:limit]]}
 
     return await _scan(read)
 
@@ -100,7 +103,7 @@ async def added(asked: NewSegment | list[NewSegment], request: Request, server: 
 
 @router.put("/memory/{id:path}", response_model=Ids)
 async def changed(id: str, asked: Pair, request: Request, server: Serving) -> Any:
-    """Replace a segment."""
+    """Replace a segment; the replacement of a segment of another memory is added to the one that learns."""
     store = server.store()
     server.require_learning(request)
     server.check_size([asked.source, asked.target])
@@ -115,10 +118,13 @@ async def changed(id: str, asked: Pair, request: Request, server: Serving) -> An
 
 @router.delete("/memory/{id:path}", response_model=Ids)
 async def removed(id: str, request: Request, server: Serving) -> Any:
-    """Delete a segment."""
-    server.store()
+    """Delete a segment; of several memories, one of the last."""
+    store = server.store()
     server.require_learning(request)
-    return {"ids": _there(await server.worker.call(lambda: server.translator.remove([id])), id)}
+    ids = await server.worker.call(lambda: server.translator.remove([id]))
+    if not ids and store.find(id) is not None:
+        raise HTTPException(403, f"only {store.memory_names[-1]} learns here, and {id!r} is in another memory")
+    return {"ids": _there(ids, id)}
 
 
 def _there(ids: list[str], id: str) -> list[str]:
@@ -199,5 +205,18 @@ async def _scan(read: Callable[[], T]) -> T:
     return await anyio.to_thread.run_sync(read, limiter=_scans)
 
 
-def _shown(segment: Segment) -> dict[str, Any]:
-    return {"id": segment.id or "", "source": segment.source, "target": segment.target, "origin": segment.origin}
+def _stored(store: AnyStore) -> Iterator[tuple[str, Segment]]:
+    """All segments, each with the name of its memory, one memory after the other."""
+    for memory, one in zip(store.memory_names, store.stores, strict=True):
+        yield from ((memory, segment) for segment in one.segments())
+
+
+def _recent(store: AnyStore) -> Iterator[tuple[str, Segment]]:
+    """What was taught, the newest first, that of the memory that learns before all others."""
+    for memory, one in reversed([*zip(store.memory_names, store.stores, strict=True)]):
+        yield from ((memory, segment) for segment in one.recent())
+
+
+def _shown(memory: str, segment: Segment) -> dict[str, Any]:
+    named = {"id": segment.id or "", "memory": memory}
+    return named | {"source": segment.source, "target": segment.target, "origin": segment.origin}

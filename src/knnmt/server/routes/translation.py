@@ -10,11 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr
 from knnmt.evidence import Neighbour, TokenEvidence
 from knnmt.server.dependencies import Server, Serving, admitted, while_connected
 from knnmt.server.work_items import DecodingOptions
-from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.table import SYSTEMS, serves
 from knnmt.translate import Translation
 
 router = APIRouter(prefix="/v1", tags=["Translation"], dependencies=[Depends(admitted)])
+BASE = {"base": "the model alone, without retrieval"}
 
 
 class Asked(BaseModel):
@@ -43,6 +43,7 @@ class NeighbourOut(BaseModel):
     after: str
     origin: str
     id: str | None
+    memory: str = Field(description="name of the store that it is from")
     distance: float
     weight: float
 
@@ -91,14 +92,22 @@ class Translations(BaseModel):
     translations: list[TranslationOut]
 
 
+class SystemOut(BaseModel):
+    """A retrieval system."""
+
+    name: str
+    summary: str
+
+
 class SystemsOut(BaseModel):
-    """The systems that `/v1/translate` accepts, the default, and its λ."""
+    """The systems that `/v1/translate` accepts, the default and its λ, and the memories; the last memory learns."""
 
     model_config = ConfigDict(populate_by_name=True)
 
-    systems: list[str]
+    systems: list[SystemOut]
     default: str
     weight: float = Field(serialization_alias="lambda", validation_alias="lambda")
+    memories: list[str]
 
 
 @router.post("/translate", response_model=Translations)
@@ -111,8 +120,8 @@ async def translate(asked: Asked, request: Request, server: Serving) -> Any:
     if beam > max(limits.max_beam, limits.beam) or asked.alternatives > limits.max_alternatives:
         most = f"{limits.max_beam} beams and {limits.max_alternatives} alternatives"
         raise HTTPException(400, f"Invalid request: at most {most}")
-    if asked.system is not None and asked.system not in systems_of(server):
-        raise HTTPException(400, f"unknown system {asked.system!r}: choose from {', '.join(systems_of(server))}")
+    if asked.system is not None and asked.system not in (known := systems_of(server)):
+        raise HTTPException(400, f"unknown system {asked.system!r}: choose from {', '.join(known)}")
     options = DecodingOptions(asked.system, asked.weight, beam, asked.alternatives + 1, asked.evidence)
     found = await while_connected(request, server.worker.translate(texts, options))
     # evidence for a long text is megabytes: serialized in a thread, to keep the event loop free
@@ -121,20 +130,23 @@ async def translate(asked: Asked, request: Request, server: Serving) -> Any:
 
 @router.get("/systems", response_model=SystemsOut)
 async def systems(server: Serving) -> Any:
-    """List the systems of the store."""
-    retriever = server.translator.retriever
-    if retriever is None:
-        return {"systems": systems_of(server), "default": "base", "lambda": 0.0}
-    settings: RetrievalSettings = retriever.settings
-    return {"systems": systems_of(server), "default": settings.system, "lambda": settings.weight}
+    """List the systems that all stores were built for, and the stores."""
+    translator = server.translator
+    settings = translator.retriever.settings if translator.retriever is not None else None
+    return {
+        "systems": [{"name": name, "summary": summary} for name, summary in systems_of(server).items()],
+        "default": "base" if settings is None else settings.system,
+        "lambda": 0.0 if settings is None else settings.weight,
+        "memories": [] if translator.store is None else list(translator.store.memory_names),
+    }
 
 
-def systems_of(server: Server) -> list[str]:
-    """`base`, and the systems that the store was built for."""
+def systems_of(server: Server) -> dict[str, str]:
+    """`base`, and the systems that all stores were built for, each with its summary."""
     store = server.translator.store
     if store is None:
-        return ["base"]
-    return ["base", *(name for name in SYSTEMS if serves(store, name))]
+        return BASE
+    return BASE | {name: system.summary for name, system in SYSTEMS.items() if serves(store, name)}
 
 
 def _shown(found: Translation) -> dict[str, Any]:
@@ -157,5 +169,5 @@ def _token(each: TokenEvidence) -> dict[str, Any]:
 def _neighbour(one: Neighbour) -> dict[str, Any]:
     return {
         "source": one.source, "before": one.before, "token": one.token, "after": one.after, "origin": one.origin,
-        "id": one.id, "distance": one.distance, "weight": one.weight,
+        "id": one.id, "memory": one.memory, "distance": one.distance, "weight": one.weight,
     }  # fmt: skip
