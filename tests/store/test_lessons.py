@@ -193,7 +193,7 @@ def test_compaction_seals_lessons_and_erases_what_was_removed(store: Datastore, 
     store.add([NEW, OTHER], model)
     store.remove(["#5"])
     before = [(segment.source, segment.target, segment.origin) for segment in store.segments()]
-    store.compact(model, full=True)
+    store.compact(model)
     for one in (store, reopened(store)):
         assert [(segment.source, segment.target, segment.origin) for segment in one.segments()] == before
         assert [part.sizes["segments"] for part in one.parts] == [len(before) - 2, 2]
@@ -204,7 +204,7 @@ def test_compaction_seals_lessons_and_erases_what_was_removed(store: Datastore, 
     assert len(list(store.path.glob("part-*"))) == 2
     assert len(list(store.path.glob("journal-*"))) == 1
     list(store.verify())
-    assert not store.compact(model, full=True).seconds  # there is nothing to do
+    assert not store.compact(model).seconds  # there is nothing to do
 
 
 def test_what_was_taught_is_translated_as_before_after_compaction(store: Datastore, model: Model) -> None:
