@@ -210,9 +210,9 @@ UNITS = ["<b>", "<a ", "<a x='", '<a x="', "<!--", "<!", "</", "<p>a ", "<i>a</i
 @pytest.mark.parametrize("unit", [*UNITS, "<", "aa", "Ab. "])
 def test_time_grows_with_length_alone(unit: str) -> None:
     def seconds(times: int) -> float:
-        begin = time.perf_counter()
+        begin = time.process_time()
         unchanged(unit * times)
-        return time.perf_counter() - begin
+        return time.process_time() - begin
 
     seconds(100)
     short, long = min(seconds(200) for _ in range(3)), min(seconds(4000) for _ in range(2))
