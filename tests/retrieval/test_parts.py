@@ -4,6 +4,7 @@ kNN-MT and Fast find the same entries with the same distances to the bit. The ot
 itself, so that they need not find the same; they work over any number of parts.
 """
 
+import shutil
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -97,6 +98,19 @@ def test_so_it_is_after_lessons_removals_and_compactions(model: Model, tmp_path:
         made += [[*(row[1:] for row in rows), texts] for *rows, texts in steps]
     for step, one in enumerate(made):
         assert one == made[0], step
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_part_of_lessons_changes_nothing_else(
+    stores: dict[int, Datastore], model: Model, tmp_path: Path, system: str
+) -> None:
+    """Lessons are heard as lessons, also when they are sealed: their part takes no place from other entries."""
+    store = Datastore.open(shutil.copytree(stores[1].path, tmp_path / "store"))
+    store.add([Segment("der Hund im Garten .", "a big cat", ""), Segment("ein Baum", "the tree", "")], model)
+    before = found(store, model, system)
+    store.compact(model)
+    assert len(store.parts) == 2
+    assert found(store, model, system) == before
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

@@ -114,13 +114,14 @@ def _similarity(view: View, sentence: Tensor, types: Tensor, batch: int) -> Tens
     distinct = (sentence * vocabulary + types).unique()
     owner, kinds = distinct // vocabulary, distinct % vocabulary
     starts, stops = view.ranges("type_offsets", kinds)
-    told = (stops - starts).sum(dim=1) <= max(COMMON[0], COMMON[1] * count)
+    hidden = _hidden_segments(view)
+    visible = count if hidden is None else count - int(hidden.sum())
+    told = (stops - starts).sum(dim=1) <= max(COMMON[0], COMMON[1] * visible)
     scores = torch.zeros((batch, count), dtype=torch.int32, device=types.device)
     owner, starts, sizes = owner[told], starts[told], (stops - starts)[told]
     columns = view.blocks("token_segments"), view.blocks("token_shares"), view.starts("segments")
     for part, (segments, shares, first) in enumerate(zip(*columns, strict=False)):
         view.search.tally(scores[:, first:], owner, starts[:, part], sizes[:, part], segments, shares)
-    hidden = _hidden_segments(view)
     if hidden is not None:
         scores.masked_fill_(hidden, 0)
     return scores / scores.amax(dim=1, keepdim=True).clamp_min(1)

@@ -138,10 +138,21 @@ class View:
         return begin, end - begin
 
     def ranges(self, offsets: str, types: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows of each type (Q,) in each part, by an array of offsets by type. Both (Q, parts), in the part."""
+        """The rows of each type (Q,) in each part, by an array of offsets by type. Both (Q, parts), in the part.
+
+        None in a part that is hidden as a whole, as one of lessons only is: it must not change what is found elsewhere.
+        """
+        live = self.derived("live parts", self._live)
         blocks = self.blocks(offsets)
         starts, stops = (torch.stack([block[types + step] for block in blocks], dim=1) for step in (0, 1))
-        return starts, stops
+        return starts, stops if live is None else torch.where(live, stops, starts)
+
+    def _live(self) -> Tensor | None:
+        """Which parts have a visible entry. (parts,) bool, or None where all have one."""
+        if self.hidden is None or len(self.parts) == 1:
+            return None
+        live = torch.stack([~some.all() for some in self.hidden.split([part.sizes["entries"] for part in self.parts])])
+        return None if bool(live.all()) else live
 
     # -------------------------------------------------------------------------------------------------------- rows
 
