@@ -12,6 +12,8 @@ class Trace:
     retrieval does once a batch, `combine` and `lookup` what it does every step.
     """
 
+    detailed = False  # whether stages inside a step are observed: no step is replayed as a whole then
+
     def stage(self, name: str) -> AbstractContextManager[None]:
         """The context in which a stage runs."""
         return _NOTHING

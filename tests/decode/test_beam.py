@@ -6,12 +6,19 @@ import pytest
 import torch
 from torch import Tensor
 
+from knnmt.decode import beam
 from knnmt.decode.beam import Hypothesis, _top, search
 from knnmt.model.checkpoint import FAMILIES, convert
 from knnmt.model.tokenizer import SpecialTokens
 from knnmt.model.transformer import States, Transformer
 
 Ragged = tuple[Tensor, Tensor]
+
+
+@pytest.fixture(params=["growing", "static"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps as on a CPU, and as on a GPU, where they keep their shapes."""
+    monkeypatch.setattr(beam, "static", lambda device: request.param == "static")
 
 
 def special(hf: Any) -> SpecialTokens:
@@ -99,6 +106,8 @@ def test_a_limit_leaves_room_for_the_prefix(tiny: Any, ragged: Ragged) -> None:
 class Recorder:
     """A lookup that changes nothing and remembers the states of the one beam of each sentence."""
 
+    static = False
+
     def __init__(self, batch: int) -> None:
         self.rows = list(range(batch))
         self.states: list[list[Tensor]] = [[] for _ in range(batch)]
@@ -128,6 +137,8 @@ def test_a_lookup_sees_the_state_of_each_step(hf: Any, ragged: Ragged) -> None:
 
 class Insist:
     """A lookup that gives all probability to one token until a step, and then to the end."""
+
+    static = False
 
     def __init__(self, token: int, steps: int) -> None:
         self.token, self.steps = token, steps

@@ -40,7 +40,7 @@ def test_steps_equal_teacher_forcing(hf: Any, ragged: Ragged) -> None:
     whole = ours.force(targets(), encoded)
     cache = Cache(ours, encoded, beams=1)
     for position in range(targets().size(1)):
-        states = ours.step(targets()[:, position : position + 1], position, encoded, cache)
+        states = ours.step(targets()[:, position : position + 1], torch.tensor([position]), encoded, cache)
         torch.testing.assert_close(states.output[:, 0], whole.output[:, position], atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(states.ffn_input[:, 0], whole.ffn_input[:, position], atol=1e-5, rtol=1e-5)
         cache.advance(torch.zeros(12, 1, dtype=torch.int64))
@@ -58,7 +58,7 @@ def test_a_beam_sees_its_own_past_and_no_other(hf: Any, ragged: Ragged) -> None:
     spelled = torch.zeros(12, 3, 0, dtype=torch.int64)
     for position in range(40):  # long enough for the cache to grow
         spelled = torch.cat((spelled, tokens[position][:, :, None]), dim=2)
-        states = ours.step(tokens[position], position, encoded, cache)
+        states = ours.step(tokens[position], torch.tensor([position]), encoded, cache)
         cache.advance(parents[position])
         if position in (0, 1, 5, 39):
             for beam in range(3):

@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knnmt.decode.cache import Cache
+from knnmt.decode.cache import Cache, StaticCache
+from knnmt.decode.graph import Replayed
 from knnmt.decode.repetition import EVERY, ends, runs_at_end
 from knnmt.model.tokenizer import SpecialTokens
 from knnmt.model.transformer import Encoded, States, Transformer
@@ -23,11 +24,18 @@ from knnmt.trace import NO_TRACE, Trace
 
 NEVER = -1.0e9  # score of an impossible hypothesis; finite, so that sums stay comparable
 LEAVE_AT = 0.2  # fraction of finished sentences at which they leave the batch, which copies the caches
+LEAVE_GPU_AT = 0.5  # the same on a GPU, where the step is captured anew too
+ASKED = 4  # steps on a GPU after which it is asked how many sentences have finished
 BLOCK = 64  # vocabulary entries per block in `_top`
 
 
 class Lookup(Protocol):
     """Changes the logits of each step, given the decoder states: all that decoding knows about retrieval."""
+
+    @property
+    def static(self) -> bool:
+        """Whether `mix` does the same at every step without asking the host, so that it can be captured and replayed."""
+        ...
 
     def mix(self, states: States, logits: Tensor, normaliser: Tensor) -> Tensor:
         """Change logits (B, K, V) in place and return their new normaliser (B, K): log p = logit - normaliser."""
@@ -60,8 +68,24 @@ class _Finished(NamedTuple):
         rest = (torch.cat(pair, dim=1).gather(1, order) for pair in zip(self[1:], other[1:], strict=True))
         return _Finished(score, *rest)
 
-    def keep(self, rows: Tensor) -> "_Finished":
-        return _Finished(*(field[rows] for field in self))
+
+class _Beams(NamedTuple):
+    """What a step changes."""
+
+    step: Tensor  # (1,), its number
+    tokens: Tensor  # (B, K), the last token of each beam
+    parents: Tensor  # (B, K), the beam of the step before that each continues
+    running: Tensor  # (B, K), their log-probabilities, falling
+    done: Tensor  # (B,), whether the search of a sentence has ended
+    finished: _Finished
+
+    def flat(self) -> list[Tensor]:
+        return [*self[:-1], *self.finished]
+
+    def keep(self, rows: Tensor) -> "_Beams":
+        step, *fields = self.flat()
+        kept = [field[rows] for field in fields]
+        return _Beams(step, kept[0], kept[1], kept[2], kept[3], _Finished(*kept[4:]))
 
 
 @torch.inference_mode()
@@ -86,86 +110,162 @@ def search(
     longest_runs[b]: sentence b ends when its best beam repeats itself for this many tokens.
     `between` is called before each step, may block, and ends the search if it raises.
     """
-    device, batch = source.states.device, source.states.size(0)
+    batch = source.states.size(0)
     results: list[list[Hypothesis]] = [[] for _ in range(batch)]
-    cache = Cache(model, source, beams)
     here = np.arange(batch)  # the sentence of each row
     # at least the prefix and an end, at most the model's positions
     limit = np.clip(limits, len(special.prefix) + 1, model.architecture.max_positions)
     longest = int(limit.max())
-    history = torch.zeros(2, batch, longest, beams, dtype=torch.int64, device=device)  # tokens and parents
-
-    tokens = torch.full((batch, beams), special.start, device=device)
-    running = torch.full((batch, beams), NEVER, device=device)
-    running[:, 0] = 0.0
-    nothing = torch.zeros((batch, beams), dtype=torch.int64, device=device)
-    finished = _Finished(torch.full((batch, beams), NEVER, device=device), nothing, nothing, nothing)
-    done = torch.zeros(batch, dtype=torch.bool, device=device)
-    same = torch.arange(beams, device=device).expand(batch, beams)
+    state = _Search(model, source, special, limit, beams, length_penalty, early_stopping, lookup, trace)
+    captured = (lookup is None or lookup.static) and not trace.detailed
+    step_once = Replayed(state.step, source.states.device, capture=captured)
 
     for step in range(longest):
         if between is not None:
             between()
         trace.step(len(here))
-        states = model.step(tokens, step, source, cache)
+        if state.cache.reserve(step + 1 if state.static else step):
+            step_once.changed()
         if step < len(special.prefix):
-            tokens = torch.full_like(tokens, special.prefix[step])
-            parents = same[: len(here)]
+            state.force(special.prefix[step])
         else:
-            logits = model.logits(states.output)
-            normaliser = logits[:, :, 0] - logits.log_softmax(dim=-1)[:, :, 0]  # twice as fast as logsumexp
-            if lookup is not None:
-                with trace.stage("combine"):
-                    normaliser = lookup.mix(states, logits, normaliser)
-            logits[:, :, list(special.banned)] = -torch.inf
-            closing = torch.from_numpy(limit == step + 1).to(device) if step + 1 >= limit.min() else None
-            if closing is not None and special.forced_end:
-                logits[closing] = -torch.inf
-                logits[closing, :, special.end] = normaliser[closing]
-
-            scores, candidates = _top(logits, running - normaliser, 2 * beams)
-            vocabulary = logits.size(2)
-            parents, candidates = candidates // vocabulary, candidates % vocabulary
-            ended = candidates == special.end
-            if closing is not None:
-                ended |= closing[:, None]
-
-            counted = ended[:, :beams] & ~done[:, None] & (scores[:, :beams] > NEVER / 2)
-            score = torch.where(counted, scores[:, :beams] / (step + 1) ** length_penalty, NEVER)
-            ends = torch.full_like(parents[:, :beams], step)
-            finished = finished.merged(_Finished(score, ends, parents[:, :beams], candidates[:, :beams]))
-
-            running, order = torch.where(ended, NEVER, scores).topk(beams, dim=1)
-            parents, tokens = parents.gather(1, order), candidates.gather(1, order)
-            worst = finished.score[:, -1]
-            done |= worst > NEVER / 2 if early_stopping else running[:, 0] / (step + 1) ** length_penalty <= worst
-            if closing is not None:
-                done |= closing
-        history[0, :, step] = tokens
-        history[1, :, step] = parents
+            state.closes = state.static or step + 1 >= limit.min()
+            step_once()
         if longest_runs is not None and (step + 1) % EVERY == 0:
-            looping = _loops(history, step, np.asarray(longest_runs)[here])
+            looping = _loops(state.history, step, np.asarray(longest_runs)[here])
             limit = np.where(looping, np.minimum(limit, step + 2), limit)
+            state.limit.copy_(torch.from_numpy(limit))
 
-        left = int(done.sum())
-        if left == len(here) or left >= LEAVE_AT * len(here) + 1:
-            rows = done.nonzero().flatten()
-            for sentence, found in zip(
-                here[rows.cpu().numpy()], _paths(history[:, rows], finished.keep(rows), n_best), strict=True
-            ):
+        if state.static and (step + 1) % ASKED and step + 1 < longest:
+            continue  # to ask a GPU is to wait for it
+        left = int(state.beams.done.sum())
+        if left == len(here) or left >= (LEAVE_GPU_AT if state.static else LEAVE_AT) * len(here) + 1:
+            rows = state.beams.done.nonzero().flatten()
+            for sentence, found in zip(here[rows.cpu().numpy()], state.paths(rows, n_best), strict=True):
                 results[sentence] = found
             if left == len(here):
                 break
-            rows = (~done).nonzero().flatten()
+            rows = (~state.beams.done).nonzero().flatten()
             here, limit = here[rows.cpu().numpy()], limit[rows.cpu().numpy()]
-            tokens, running, parents, done = tokens[rows], running[rows], parents[rows], done[rows]
-            history, finished, source = history[:, rows], finished.keep(rows), source.keep(rows)
-            cache.keep(rows)
-            if lookup is not None:
-                with trace.stage("lookup"):
-                    lookup.keep(rows)
-        cache.advance(parents)
+            state.keep(rows)
+            step_once.changed()
     return results
+
+
+class _Search:
+    """The tensors of a running search. A step asks nothing of the host, so that it can be replayed (`decode.graph`)."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        source: Encoded,
+        special: SpecialTokens,
+        limit: NDArray[np.int64],
+        beams: int,
+        length_penalty: float,
+        early_stopping: bool,
+        lookup: Lookup | None,
+        trace: Trace,
+    ) -> None:
+        device, batch, longest = source.states.device, len(limit), int(limit.max())
+        self.model, self.source, self.lookup, self.trace = model, source, lookup, trace
+        self.special, self.early_stopping = special, early_stopping
+        self.static = static(device)
+        self.cache = (StaticCache if self.static else Cache)(model, source, beams)
+        self.banned = torch.tensor(special.banned, dtype=torch.int64, device=device)
+        self.limit = torch.from_numpy(limit).to(device)
+        self.closes = True  # whether some sentence may reach its limit in this step
+        self.lengths = torch.tensor([(step + 1) ** length_penalty for step in range(longest)], device=device)
+        self.history = torch.zeros(2, batch, longest, beams, dtype=torch.int64, device=device)  # tokens and parents
+        self.same = torch.arange(beams, device=device)
+
+        nothing = torch.zeros((batch, beams), dtype=torch.int64, device=device)
+        never = torch.full((batch, beams), NEVER, device=device)
+        running = never.clone()
+        running[:, 0] = 0.0
+        self.beams = _Beams(
+            step=torch.zeros(1, dtype=torch.int64, device=device),
+            tokens=torch.full_like(nothing, special.start),
+            parents=nothing.clone(),
+            running=running,
+            done=torch.zeros(batch, dtype=torch.bool, device=device),
+            finished=_Finished(never, nothing, nothing.clone(), nothing.clone()),
+        )
+
+    def step(self) -> None:
+        """Extend all beams by a token."""
+        states = self.model.step(self.beams.tokens, self.beams.step, self.source, self.cache)
+        logits = self.model.logits(states.output)
+        normaliser = logits[:, :, 0] - logits.log_softmax(dim=-1)[:, :, 0]  # twice as fast as logsumexp
+        if self.lookup is not None:
+            with self.trace.stage("combine"):
+                normaliser = self.lookup.mix(states, logits, normaliser)
+        logits.index_fill_(2, self.banned, -torch.inf)
+        self._take(self._next(logits, normaliser))
+
+    def force(self, token: int) -> None:
+        """Extend all beams by this token, whatever the model says."""
+        now = self.beams
+        self.model.step(now.tokens, now.step, self.source, self.cache)
+        same = self.same.expand_as(now.parents)
+        self._take(now._replace(step=now.step + 1, tokens=torch.full_like(now.tokens, token), parents=same))
+
+    def _next(self, logits: Tensor, normaliser: Tensor) -> _Beams:
+        """The beams after a step, by logits (B, K, V) and their normaliser (B, K)."""
+        now, beams, vocabulary = self.beams, len(self.same), logits.size(2)
+        length = self.lengths[now.step]
+        scores, found = _top(logits, now.running - normaliser, 2 * beams)
+        parents, tokens = found // vocabulary, found % vocabulary
+        ended = tokens == self.special.end
+        closing = (self.limit == now.step + 1)[:, None] if self.closes else None
+        if closing is not None:
+            if self.special.forced_end:  # each beam ends, at no cost
+                nothing = torch.full_like(now.running, -torch.inf)
+                scores = torch.where(closing, torch.cat((now.running, nothing), dim=1), scores)
+                parents = torch.where(closing, torch.cat((self.same, self.same)), parents)
+                tokens = tokens.masked_fill(closing, self.special.end)
+            ended |= closing
+
+        counted = ended[:, :beams] & ~now.done[:, None] & (scores[:, :beams] > NEVER / 2)
+        score = torch.where(counted, scores[:, :beams] / length, NEVER)
+        at = now.step.expand_as(now.parents)
+        finished = now.finished.merged(_Finished(score, at, parents[:, :beams], tokens[:, :beams]))
+
+        running, order = torch.where(ended, NEVER, scores).topk(beams, dim=1)
+        worst = finished.score[:, -1]
+        done = now.done | (worst > NEVER / 2 if self.early_stopping else running[:, 0] / length <= worst)
+        if closing is not None:
+            done |= closing[:, 0]
+        return _Beams(now.step + 1, tokens.gather(1, order), parents.gather(1, order), running, done, finished)
+
+    def _take(self, beams: _Beams) -> None:
+        """Finish a step: these are the beams now."""
+        written = torch.stack((beams.tokens, beams.parents))[:, :, None]
+        self.history.index_copy_(2, self.beams.step, written)
+        self.cache.advance(beams.parents)
+        if self.static:  # a replayed step reads what it wrote
+            for old, new in zip(self.beams.flat(), beams.flat(), strict=True):
+                old.copy_(new)
+        else:
+            self.beams = beams
+
+    def keep(self, rows: Tensor) -> None:
+        """Keep only these sentences. rows: (N,) int64, ascending."""
+        self.beams, self.source, self.limit = self.beams.keep(rows), self.source.keep(rows), self.limit[rows]
+        self.history = self.history[:, rows]
+        self.cache.keep(rows)
+        if self.lookup is not None:
+            with self.trace.stage("lookup"):
+                self.lookup.keep(rows)
+
+    def paths(self, rows: Tensor, n_best: int) -> list[list[Hypothesis]]:
+        """The best hypotheses of some sentences."""
+        return _paths(self.history[:, rows], self.beams.keep(rows).finished, n_best)
+
+
+def static(device: torch.device) -> bool:
+    """Whether steps on a device keep their shapes and ask nothing of the host."""
+    return device.type == "cuda"
 
 
 def _loops(history: Tensor, step: int, longest: NDArray[np.int64]) -> NDArray[np.bool_]:

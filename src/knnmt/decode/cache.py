@@ -19,8 +19,8 @@ class Cache:
     def __init__(self, model: Transformer, source: Encoded, beams: int) -> None:
         batch, heads, _, size = source.keys[0][0].shape
         rows = FIRST_STEPS * beams
-        empty = source.states.new_empty
-        self.keys = [(empty(batch, heads, rows, size), empty(batch, heads, rows, size)) for _ in model.decoder.layers]
+        new = source.states.new_zeros  # what is masked is multiplied by 0 all the same, and must be finite
+        self.keys = [(new(batch, heads, rows, size), new(batch, heads, rows, size)) for _ in model.decoder.layers]
         self.hidden = torch.finfo(source.states.dtype).min
         self.mask = source.states.new_full((batch, beams, rows), self.hidden)
         self.beams = beams
@@ -42,10 +42,16 @@ class Cache:
         if self.beams > 1:
             past = self.mask[:, :, : self.length * self.beams]
             past.copy_(past.gather(1, parents[:, :, None].expand_as(past)))
-        if (self.length + 1) * self.beams > self.mask.size(2):
-            self.keys = [(_longer(keys), _longer(values)) for keys, values in self.keys]
-            self.mask = torch.cat((self.mask, torch.full_like(self.mask, self.hidden)), dim=2)
+        self.reserve(self.length)
         self._open()
+
+    def reserve(self, step: int) -> bool:
+        """Make sure that there is capacity for a step; says whether the cache had to grow."""
+        if (step + 1) * self.beams <= self.mask.size(2):
+            return False
+        self.keys = [(_longer(keys), _longer(values)) for keys, values in self.keys]
+        self.mask = torch.cat((self.mask, torch.full_like(self.mask, self.hidden)), dim=2)
+        return True
 
     def _open(self) -> None:
         """Let each beam attend to the key it writes next."""
@@ -58,6 +64,36 @@ class Cache:
         self.mask = self.mask[rows]
 
 
+class StaticCache(Cache):
+    """The same on a GPU, where a step must not depend on numbers of the host: it may be replayed (`decode.graph`).
+
+    The number of the step is on the device, and attention goes over the whole capacity, masked. Before each step,
+    `reserve` the one after it: the mask is opened for it at the end of this one.
+    """
+
+    def __init__(self, model: Transformer, source: Encoded, beams: int) -> None:
+        self.columns = torch.arange(beams, device=source.states.device)  # where the step writes
+        super().__init__(model, source, beams)
+
+    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Append the keys and values (B, H, K, e) of a layer; return the whole capacity and the mask."""
+        stored_keys, stored_values = self.keys[layer]
+        stored_keys.index_copy_(2, self.columns, keys)
+        stored_values.index_copy_(2, self.columns, values)
+        return stored_keys, stored_values, self.mask[:, None]
+
+    def advance(self, parents: Tensor) -> None:
+        """Finish a step: beam b continues beam parents[:, b]. parents: (B, K) int64."""
+        self.mask.copy_(self.mask.gather(1, parents[:, :, None].expand_as(self.mask)))
+        self.columns += self.beams
+        self._open()
+
+    def _open(self) -> None:
+        """Let each beam attend to the key it writes next."""
+        own = self.columns[None, :, None].expand(len(self.mask), -1, -1)
+        self.mask.scatter_(2, own, 0.0)
+
+
 def _longer(stored: Tensor) -> Tensor:
     """Double the capacity. (B, H, L, e) to (B, H, 2L, e)."""
-    return torch.cat((stored, torch.empty_like(stored)), dim=2)
+    return torch.cat((stored, torch.zeros_like(stored)), dim=2)

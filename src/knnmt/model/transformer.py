@@ -300,9 +300,9 @@ class Transformer(nn.Module):
         keys = tuple(layer.source_keys(states) for layer in self.decoder.layers)  # type: ignore[operator]
         return Encoded(states, mask, added, keys)
 
-    def step(self, ids: Tensor, position: int, source: Encoded, past: Past) -> States:
-        """States of one position for K beams of each sentence. ids: (B, K), the tokens before it."""
-        return self._decode(ids, self.decoder.positions[position : position + 1], source, past)
+    def step(self, ids: Tensor, position: Tensor, source: Encoded, past: Past) -> States:
+        """States of one position (1,) for K beams of each sentence. ids: (B, K), the tokens before it."""
+        return self._decode(ids, self.decoder.positions[position], source, past)
 
     def force(self, ids: Tensor, source: Encoded) -> States:
         """States of all positions of known targets. ids: (B, T), the token before each position."""

@@ -83,6 +83,11 @@ class SentenceLookup:
         self.view, self.settings, self.gate = retriever.live.view, retriever.settings, retriever.gate
         self.key = retriever.store.manifest.key
 
+    @property
+    def static(self) -> bool:
+        """Whether a step asks nothing of the host, so that it can be captured: FAISS searches on the CPU."""
+        return not self.settings.index
+
     def mix(self, states: States, logits: Tensor, normaliser: Tensor) -> Tensor:
         """Change logits (B, K, V) in place; the result is their new normaliser (B, K)."""
         with self.trace.stage("lookup"):

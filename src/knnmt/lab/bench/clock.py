@@ -24,6 +24,8 @@ class Clock(Trace):
     On a GPU the clock waits for each stage to end, which makes the whole slower: ratios are measured without it.
     """
 
+    detailed = True
+
     def __init__(self, device: torch.device, now: Callable[[], float] = time.perf_counter) -> None:
         self.device, self.now = device, now
         self.seconds: dict[str, float] = defaultdict(float)
