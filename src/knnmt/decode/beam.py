@@ -34,7 +34,7 @@ class Lookup(Protocol):
 
     @property
     def static(self) -> bool:
-        """Whether `mix` does the same at every step without asking the host, so that it can be captured and replayed."""
+        """Whether every `mix` does the same and asks nothing of the host, so that it can be replayed."""
         ...
 
     def mix(self, states: States, logits: Tensor, normaliser: Tensor) -> Tensor:
