@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 # not cuDNN's, which is compiled for every new shape: text that was not seen before has one at each step
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+FEW = 16  # rows of a query up to which plain matmuls are faster
 KeyKind = Literal["ffn_input", "output"]
 
 # each with oneDNN's name
@@ -155,7 +156,7 @@ class Attention(nn.Module):
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     """Softmax attention: the fused kernel for sequences, plain matmuls for the few rows of a decoding step."""
-    if query.size(2) > 16 or query.device.type != "cpu":
+    if query.size(2) > FEW:
         with sdpa_kernel(KERNELS):
             return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)
     weights = torch.matmul(query * scale, keys.transpose(2, 3))
