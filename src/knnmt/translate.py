@@ -23,7 +23,7 @@ from knnmt.model.represent import padded
 from knnmt.retrieval.session import Retriever
 from knnmt.retrieval.tuned import Tuned, chosen_for
 from knnmt.store.digests import one_line
-from knnmt.store.memories import AnyStore
+from knnmt.store.memories import AnyStore, Paths
 from knnmt.store.store import Added
 from knnmt.systems.settings import SILENT, RetrievalSettings
 from knnmt.systems.table import SYSTEMS
@@ -58,7 +58,8 @@ class Translator:
     >>> Translator().translate(["Guten Morgen!"])[0].text
     >>> Translator("mini-de-en", "store", system="fast").translate(["Klicken Sie auf Speichern."])[0].text
 
-    Several stores are searched as one, and the last of them learns: `Translator(model, ["company", "project"])`.
+    Several stores are searched as one, and the last of them learns: `Translator(model, ["company", "project"])`, or
+    `{"company": 1, "project": 2}` with their weights in p_kNN.
     `system` is `base` or one of those that retrieve; `retrieval` sets more than its name; by default both are what the
     store was tuned for, if it was. `left_out` are numbers of the store's segments that are not used, as
     `Overlaps.segments` gives them. A ready `retriever` takes the place of store, system, retrieval and left_out.
@@ -68,7 +69,7 @@ class Translator:
     def __init__(
         self,
         model: str | Path | Model = EMBEDDED,
-        store: str | Path | Sequence[str | Path] | AnyStore | None = None,
+        store: str | Path | Paths | AnyStore | None = None,
         *,
         system: str | None = None,
         retrieval: RetrievalSettings | Tuned | None = None,

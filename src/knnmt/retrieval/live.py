@@ -27,7 +27,7 @@ class LiveStore:
 
     def _view(self, device: torch.device) -> View:
         made = self.store.manifest
-        return View(self.store.parts, device, made.metric, made.scale)
+        return View(self.store.parts, device, made.metric, made.scale, self.store.part_weights)
 
     def refresh(self) -> None:
         """Take up what the store has learnt and forgotten."""

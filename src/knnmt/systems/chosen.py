@@ -48,7 +48,8 @@ class Nearest:
         entries, tokens = (each[:, None].expand(-1, places.size(1), -1) for each in (self.entries, self.tokens))
         distances = self.view.distance(squared)
         entries = entries.gather(2, places).masked_fill_(distances == FAR, -1)
-        return Found(entries, tokens.gather(2, places), distances, distances[:, :, 0], distances.new_zeros(()))
+        log_weights = self.view.log_weights(entries)
+        return Found(entries, tokens.gather(2, places), distances, distances[:, :, 0], log_weights)
 
     def neighbours(self, states: Tensor) -> Neighbours:
         """Their distribution."""

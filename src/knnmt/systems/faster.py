@@ -163,8 +163,8 @@ def _entries_by_cluster(view: View, clusters: Tensor) -> tuple[Tensor, Tensor]:
 class Ranked:
     """The nearest cluster's entries by their cached ranking.
 
-    d(cluster, h) is the same for all entries of the cluster and cancels in the softmax: p_kNN of a cluster is a row
-    that is made once a batch. With `probe` > 1 the entries of several clusters are ranked together by the sum.
+    d(cluster, h) is the same for all entries of the cluster and cancels in the softmax, and so does the weight of its
+    memory: p_kNN of a cluster is a row that is made once a batch. With `probe` > 1 the entries of several clusters are ranked together by the sum.
     """
 
     def __init__(self, view: View, clusters: Tensor, k: int | None, probe: int, temperature: float) -> None:
@@ -180,8 +180,8 @@ class Ranked:
         squared, rows = self._clusters(states)
         nearest = self.view.distance(squared)
         distances = nearest[..., None] + self.distances[rows]
-        lists = self.entries[rows], self.tokens[rows], distances
-        return Found(*_first_of_each(*lists, self.k), nearest[:, :, 0], distances.new_zeros(()))
+        entries, tokens, distances = _first_of_each(self.entries[rows], self.tokens[rows], distances, self.k)
+        return Found(entries, tokens, distances, nearest[:, :, 0], self.view.log_weights(entries))
 
     def neighbours(self, states: Tensor) -> Neighbours:
         """The distribution of the nearest cluster, or of several together."""

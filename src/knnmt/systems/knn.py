@@ -40,7 +40,7 @@ class Whole:
         """What a search found. Both (B, K, k), nearest first, -1 for none."""
         distances = self.view.distance(squared)
         tokens = self.view["target_ids"][entries.clamp_min(0)].long()
-        return Found(entries, tokens, distances, distances.amin(dim=-1), distances.new_zeros(()))
+        return Found(entries, tokens, distances, distances.amin(dim=-1), self.view.log_weights(entries))
 
     def neighbours(self, states: Tensor) -> Neighbours:
         """Their distribution."""

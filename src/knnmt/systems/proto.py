@@ -40,7 +40,7 @@ class Prototypes:
         self.table = Table(view.search.buffers, _means(view, "target"), there, numbers < 0)
         self.entries = view["proto_entries"][there][..., 0].masked_fill(numbers < 0, -1)
         self.tokens = view["proto_tokens"][there].long()
-        self.log_counts = view["proto_counts"][there].float().log()
+        self.log_counts = view["proto_counts"][there].float().log() + view.log_weights(self.entries)
         # added to a distance, it ranks as the score does and is never negative: T·(largest log count − its own)
         self.handicaps = temperature * (self.log_counts.amax(dim=1, keepdim=True) - self.log_counts)
 

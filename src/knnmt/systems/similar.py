@@ -4,6 +4,7 @@ to the sentence (BM25); and all entries of the most similar segments.
 States are projected to few numbers, each in a byte. p_kNN is the softmax over everything that the sentence sees.
 """
 
+from math import log
 from typing import NamedTuple
 
 import torch
@@ -50,28 +51,31 @@ class All:
         tokens = view["target_ids"][entries.clamp_min(0)].long()
         vocabulary = view.parts[0].sizes["target_vocabulary"]
         self.groups = [
-            (group.start, view.search.softmax(group.rows, group.local(entries), tokens, vocabulary))
+            (group, view.search.softmax(group.rows, group.local(entries), tokens, vocabulary))
             for group in _projections(view, "target")
         ]
 
     def find(self, states: Tensor) -> Found:
         """All that the sentence sees."""
         columns = []
-        for start, softmax in self.groups:
+        for group, softmax in self.groups:
             distances = softmax.distances(states, self.view.metric)
-            entries = torch.where(softmax.numbers < 0, -1, softmax.numbers + start)
+            entries = torch.where(softmax.numbers < 0, -1, softmax.numbers + group.start)
             columns.append((*(each[:, None].expand(distances.shape) for each in (entries, softmax.tokens)), distances))
         entries, tokens, distances = (torch.cat(column, dim=2) for column in zip(*columns, strict=True))
-        return Found(entries, tokens, distances, distances.amin(dim=2), distances.new_zeros(()))
+        return Found(entries, tokens, distances, distances.amin(dim=2), self.view.log_weights(entries))
 
     def neighbours(self, states: Tensor) -> Neighbours:
         """Their distribution."""
-        found = [softmax.shares(states, self.temperature, self.view.metric) for _, softmax in self.groups]
+        found = [
+            (softmax.shares(states, self.temperature, self.view.metric), log(group.weight))
+            for group, softmax in self.groups
+        ]
         if len(found) == 1:
-            return Neighbours(*found[0][:3])
-        tokens = torch.cat([each.tokens for each in found], dim=2)
-        scores = torch.cat([each.log_p + each.log_z[:, :, None] for each in found], dim=2)
-        return Neighbours(*merge(tokens, scores), torch.stack([each.nearest for each in found]).amin(dim=0))
+            return Neighbours(*found[0][0][:3])
+        tokens = torch.cat([each.tokens for each, _ in found], dim=2)
+        scores = torch.cat([each.log_p + (each.log_z + weight)[:, :, None] for each, weight in found], dim=2)
+        return Neighbours(*merge(tokens, scores), torch.stack([each.nearest for each, _ in found]).amin(dim=0))
 
     def keep(self, sentences: Tensor) -> None:
         """Drop all sentences but these."""
@@ -209,9 +213,10 @@ def _hidden_segments(view: View) -> Tensor | None:
 
 
 class Projection(NamedTuple):
-    """Rows of the parts that share a projection, numbered from `start` on: those of one store."""
+    """Rows of the parts that share a projection and a weight, numbered from `start` on: those of one store."""
 
     start: int
+    weight: float
     rows: Keys[ProjectedRows]
 
     def local(self, numbers: Tensor) -> Tensor:
@@ -227,13 +232,14 @@ def _projections(view: View, side: str) -> list[Projection]:
     def make() -> list[Projection]:
         found: list[Projection] = []
         shared: tuple[Tensor, ...] = ()
-        for rows, *projection in zip(*(view.blocks(name) for name in names), strict=True):
+        weights = view.weights or (1.0,) * len(view.parts)
+        for weight, rows, *projection in zip(weights, *(view.blocks(name) for name in names), strict=True):
             block = ProjectedRows(rows, projection[0], projection[1], float(projection[2][0]))
-            if found and all(map(torch.equal, shared, projection)):
-                found[-1] = Projection(found[-1].start, Keys([*found[-1].rows.blocks, block]))
+            if found and found[-1].weight == weight and all(map(torch.equal, shared, projection)):
+                found[-1] = found[-1]._replace(rows=Keys([*found[-1].rows.blocks, block]))
             else:
                 start = found[-1].start + len(found[-1].rows) if found else 0
-                found.append(Projection(start, Keys([block])))
+                found.append(Projection(start, weight, Keys([block])))
             shared = tuple(projection)
         return found
 

@@ -30,7 +30,8 @@ class Found(NamedTuple):
     """The entries found for each state, all (B, K, k): entry -1 and distance inf where there is none.
 
     nearest: (B, K), the smallest distance that the lookup saw: of an entry, or of the cluster that was chosen.
-    log_counts: the log of how many entries each of those found stands for; 0 where it stands for itself.
+    log_counts: the log of how many entries each of those found counts for: those that it stands for, times the weight
+    of its memory. () where each counts for itself.
     """
 
     entries: Tensor

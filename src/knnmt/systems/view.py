@@ -63,8 +63,11 @@ class Column:
 class View:
     """Parts on a device, with the entries that must not be found: `hidden` (E,) bool, or None for none."""
 
-    def __init__(self, parts: Sequence[Arrays], device: torch.device, metric: Metric, scale: float) -> None:
+    def __init__(
+        self, parts: Sequence[Arrays], device: torch.device, metric: Metric, scale: float, weights: Sequence[float] = ()
+    ) -> None:
         self.parts, self.device, self.metric = parts, device, metric
+        self.weights = weights if len(set(weights)) > 1 else ()  # how much each part's entries count in p_kNN
         self.scale = float(distance(torch.tensor(scale), metric))  # the median distance of two random keys
         self.search = backend(device)
         self.hidden: Tensor | None = None
@@ -75,7 +78,8 @@ class View:
     def of(self, parts: Sequence[Arrays]) -> "View":
         """Other parts on the same device, compared in the same way."""
         other = copy(self)
-        other.parts, other.hidden, other._tensors, other._kept, other._derived = parts, None, {}, {}, {}
+        other.parts, other.weights, other.hidden = parts, (), None
+        other._tensors, other._kept, other._derived = {}, {}, {}
         return other
 
     def hiding(self, hidden: Tensor | None) -> "View":
@@ -187,6 +191,20 @@ class View:
     def distance(self, squared: Tensor) -> Tensor:
         """The store's metric of a squared distance."""
         return distance(squared, self.metric)
+
+    def log_weights(self, entries: Tensor) -> Tensor:
+        """The log of how much each entry (...) counts in p_kNN. (...), or () where all count the same."""
+        if not self.weights:
+            return torch.zeros((), device=self.device)
+        logs, ends = self.kept("log weights", self._log_weights)
+        return logs[torch.bucketize(entries, ends, right=True)]
+
+    def _log_weights(self) -> tuple[Tensor, Tensor]:
+        """The log of each part's weight (parts,), and the number behind the last entry of each part but the last."""
+        return (
+            torch.tensor(self.weights, device=self.device).log(),
+            torch.tensor(self.starts("entries")[1:-1], device=self.device),
+        )
 
     def visible(self, owner: Tensor, entries: Tensor) -> tuple[Tensor, Tensor]:
         """Those entries, each with its owner, that are not hidden."""
