@@ -62,10 +62,8 @@ def slow(store: Memories, near: Any, beam: int, counts: Callable[[int], float], 
 
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_a_weight_multiplies_the_share_of_a_memory_s_entries(
-    model: Model, paths: dict[str, Path], system: str
-) -> None:
-    size = model.tokenizer.target_size if hasattr(model.tokenizer, "target_size") else 200
+def test_a_weight_multiplies_the_share_of_a_memory_s_entries(model: Model, paths: dict[str, Path], system: str) -> None:
+    size = 200
     everything = {"probe": 3} if system == "faster" else {"k": 4096} if system == "proto" else {}
     plain, memories = Memories.open(list(paths.values())), weighed(paths, **WEIGHTS)
     without, states = look(plain, model, system, **everything)
@@ -85,7 +83,7 @@ def test_a_weight_multiplies_the_share_of_a_memory_s_entries(
         p = np.zeros(size)
         p[ours.tokens[0, beam].numpy()] = ours.log_p[0, beam].exp().numpy()
         np.testing.assert_allclose(p, truth, atol=1e-5)
-        assert abs(truth - slow(memories, seen, beam, lambda entry: stands_for[entry], size)).max() > 1e-3
+        assert abs(truth - slow(memories, seen, beam, stands_for.__getitem__, size)).max() > 1e-3
         shares = near.scores(40.0)[0, beam].softmax(dim=-1)  # which evidence shows
         np.testing.assert_allclose(
             np.bincount(near.tokens[0, beam].numpy(), shares.numpy(), minlength=size), truth, atol=1e-5
@@ -152,3 +150,11 @@ def test_the_oracle_counts_an_entry_as_often_as_it_is_told() -> None:
     p = systems.distribution(systems.Found(near, 1.0), systems.Settings(), 2, lambda entry: 1.0 + entry)
     np.testing.assert_allclose(p, systems.distribution(twice, systems.Settings(), 2))
     np.testing.assert_allclose(p[1] / p[0], 2 * exp(-1.0))
+
+
+def test_the_store_that_ranks_too_few_entries_is_named(model: Model, paths: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "few").mkdir()
+    few = built(model, tmp_path / "few", count=20, k_max=3).path
+    for order in ([few, paths["project"]], [paths["project"], few]):
+        with pytest.raises(UsageError, match=f"{few} ranks 3 a cluster"):
+            Retriever(Memories.open(order), model.device, RetrievalSettings(system="faster"))

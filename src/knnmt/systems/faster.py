@@ -163,8 +163,9 @@ def _entries_by_cluster(view: View, clusters: Tensor) -> tuple[Tensor, Tensor]:
 class Ranked:
     """The nearest cluster's entries by their cached ranking.
 
-    d(cluster, h) is the same for all entries of the cluster and cancels in the softmax, and so does the weight of its
-    memory: p_kNN of a cluster is a row that is made once a batch. With `probe` > 1 the entries of several clusters are ranked together by the sum.
+    d(cluster, h) is the same for all entries of the cluster and cancels in the softmax, as its memory's weight does:
+    p_kNN of a cluster is a row that is made once a batch. With `probe` > 1 the entries of several clusters are ranked
+    together by the sum.
     """
 
     def __init__(self, view: View, clusters: Tensor, k: int | None, probe: int, temperature: float) -> None:

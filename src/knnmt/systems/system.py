@@ -126,9 +126,8 @@ class System:
             raise UsageError(f"{self.name} needs a number of neighbours k")
         if self.takes_k and most is not None and (settings.k is None or settings.k > most):
             asked = "all entries of a cluster" if settings.k is None else f"k={settings.k}"
-            raise UsageError(
-                f"{asked} asked for, but {store.path} ranks {most} a cluster: build it with a larger k_max"
-            )
+            path = next(one.path for one in store.stores if self.most_k(one) == most)
+            raise UsageError(f"{asked} asked for, but {path} ranks {most} a cluster: build it with a larger k_max")
 
 
 def merge(tokens: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
