@@ -91,7 +91,7 @@ def test_a_table_finds_what_torch_finds(seed: int, queries: int, count: int, wid
     missing = torch.rand(numbers.shape, generator=rng) < torch.tensor([[0.0], [0.3], [1.0]])
     tables: list[Chosen] = [
         HalfTable(buffers, Keys([keys]), numbers.masked_fill(missing, -1)),
-        Table(buffers, keys, numbers, missing),
+        Table(buffers, Keys([keys]), numbers, missing),
     ]
     asked = torch.randint(-2, 3, (3, queries, width), generator=rng).float()
     for sentences in (torch.arange(3), torch.tensor([0, 2]), torch.tensor([1])):

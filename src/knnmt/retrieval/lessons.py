@@ -16,6 +16,7 @@ from knnmt.search.rows import FAR
 from knnmt.store.lessons import LessonPart
 from knnmt.systems.chosen import Nearest
 from knnmt.systems.fast import near_entries
+from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Found, Source, merge
 from knnmt.systems.view import View
 
@@ -67,7 +68,8 @@ class LessonLookup:
         entries = near_entries(taught.view, source, C)
         lesson = taught.view.blocks("entry_lessons")[0][entries.clamp_min(0)]
         other = _agreement(taught, source).gather(1, lesson) < AGREED
-        self.lookup = Nearest(taught.view, entries.masked_fill(other, -1), K, TEMPERATURE * self.scale)
+        settings = RetrievalSettings(k=K).model_copy(update={"temperature": TEMPERATURE * self.scale})
+        self.lookup = Nearest(taught.view, entries.masked_fill(other, -1), settings)
 
     def hear(self, states: Tensor, nearest: Tensor) -> Heard:
         """What states (B, K, d) hear beside the nearest that was found in the store, (B, K)."""

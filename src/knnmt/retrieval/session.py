@@ -14,7 +14,7 @@ from knnmt.retrieval.live import LiveStore
 from knnmt.retrieval.mix import learned, mix, weights
 from knnmt.store.memories import AnyStore
 from knnmt.systems.settings import RetrievalSettings
-from knnmt.systems.system import Lookup, Neighbours, Source, System
+from knnmt.systems.system import Candidates, Neighbours, Source, System
 from knnmt.systems.table import automatic, require_system
 from knnmt.trace import NO_TRACE, Trace
 
@@ -78,7 +78,7 @@ class SentenceLookup:
     lookup: in the store's parts, by the system; taught: among the lessons, where there are any
     """
 
-    def __init__(self, retriever: Retriever, lookup: Lookup, taught: LessonLookup | None, trace: Trace) -> None:
+    def __init__(self, retriever: Retriever, lookup: Candidates, taught: LessonLookup | None, trace: Trace) -> None:
         self.lookup, self.taught, self.trace = lookup, taught, trace
         self.view, self.settings, self.gate = retriever.live.view, retriever.settings, retriever.gate
         self.key = retriever.store.manifest.key

@@ -32,10 +32,8 @@ LEAST = 1e-6  # of p: a token with less has no share
 class CompiledSoftmax(Softmax):
     """All rows that a sentence sees, compared in a compiled loop."""
 
-    def __init__(
-        self, buffers: Buffers, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor, vocabulary: int
-    ) -> None:
-        super().__init__(buffers, keys, numbers, tokens, vocabulary)
+    def __init__(self, buffers: Buffers, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor) -> None:
+        super().__init__(buffers, keys, numbers, tokens)
         (batch, longest), width = self.numbers.shape, keys.width
         values = torch.empty((batch * longest, width), dtype=torch.int8)
         keys.copy_values(self.numbers.flatten().clamp_min(0), values)

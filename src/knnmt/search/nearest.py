@@ -47,7 +47,7 @@ class Table:
     """
 
     def __init__(
-        self, buffers: Buffers, keys: Keys[Rows] | Rows, numbers: Tensor | slice, missing: Tensor | None = None
+        self, buffers: Buffers, keys: Keys[Rows], numbers: Tensor | slice, missing: Tensor | None = None
     ) -> None:
         *batch, count = numbers.shape if isinstance(numbers, Tensor) else (len(range(*numbers.indices(len(keys)))),)
         padding = -count % BLOCK if count > BLOCK else 0
@@ -57,8 +57,8 @@ class Table:
             for sentence, row in enumerate(self.rows):  # one at a time: what is gathered stays in the cache
                 row[:count, : keys.width] = keys[numbers[sentence]]
         else:
-            self.rows[..., :count, : keys.width] = keys[numbers]  # type: ignore[index]
-        norms = keys.squared(numbers, self.rows[..., :count, : keys.width])  # type: ignore[arg-type]
+            self.rows[..., :count, : keys.width] = keys[numbers]
+        norms = keys.squared(numbers, self.rows[..., :count, : keys.width])
         self.rows[..., :count, keys.width] = norms if missing is None else norms.masked_fill(missing, FAR)
         self.rows[..., count:, : keys.width] = 0.0
         self.rows[..., count:, keys.width] = FAR

@@ -4,7 +4,6 @@ to the sentence (BM25); and all entries of the most similar segments.
 States are projected to few numbers, each in a byte. p_kNN is the softmax over everything that the sentence sees.
 """
 
-from math import log
 from typing import NamedTuple
 
 import torch
@@ -15,8 +14,8 @@ from knnmt.search.rows import FAR, Keys, ProjectedRows, gather
 from knnmt.store.schema import Array, declare, offsets
 from knnmt.systems.chosen import as_rows, linked
 from knnmt.systems.settings import RetrievalSettings
-from knnmt.systems.system import Defaults, Found, Lookup, Neighbours, Source, System, merge
-from knnmt.systems.view import View
+from knnmt.systems.system import Candidates, Defaults, Found, Neighbours, Source, System, merge
+from knnmt.systems.view import View, none_visible
 
 BEST = 128  # segments most similar to a sentence, in which the tokens of frequent types are looked for
 OFFERED = 64  # tokens that a source token chooses c from
@@ -43,15 +42,14 @@ ARRAYS = {
 declare(ARRAYS)
 
 
-class All:
+class All(Candidates):
     """Everything that a sentence sees (B, N), -1 for none."""
 
-    def __init__(self, view: View, entries: Tensor, temperature: float) -> None:
-        self.view, self.temperature = view, temperature
+    def __init__(self, view: View, entries: Tensor, settings: RetrievalSettings) -> None:
+        super().__init__(view, settings)
         tokens = view["target_ids"][entries.clamp_min(0)].long()
-        vocabulary = view.parts[0].sizes["target_vocabulary"]
         self.groups = [
-            (group, view.search.softmax(group.rows, group.local(entries), tokens, vocabulary))
+            (group, view.search.softmax(group.rows, group.local(entries), tokens))
             for group in _projections(view, "target")
         ]
 
@@ -67,15 +65,13 @@ class All:
 
     def neighbours(self, states: Tensor) -> Neighbours:
         """Their distribution."""
-        found = [
-            (softmax.shares(states, self.temperature, self.view.metric), log(group.weight))
-            for group, softmax in self.groups
-        ]
+        found = [softmax.shares(states, self.temperature, self.view.metric) for _, softmax in self.groups]
         if len(found) == 1:
-            return Neighbours(*found[0][0][:3])
-        tokens = torch.cat([each.tokens for each, _ in found], dim=2)
-        scores = torch.cat([each.log_p + (each.log_z + weight)[:, :, None] for each, weight in found], dim=2)
-        return Neighbours(*merge(tokens, scores), torch.stack([each.nearest for each, _ in found]).amin(dim=0))
+            return Neighbours(*found[0][:3])
+        tokens = torch.cat([each.tokens for each in found], dim=2)
+        weighed = zip(found, self.groups, strict=True)
+        scores = torch.cat([each.scores(group.weight) for each, (group, _) in weighed], dim=2)
+        return Neighbours(*merge(tokens, scores), torch.stack([each.nearest for each in found]).amin(dim=0))
 
     def keep(self, sentences: Tensor) -> None:
         """Drop all sentences but these."""
@@ -83,11 +79,10 @@ class All:
             softmax.keep(sentences)
 
 
-def select(view: View, source: Source, settings: RetrievalSettings) -> Lookup:
+def select(view: View, source: Source, settings: RetrievalSettings) -> Candidates:
     """What a sentence sees, by tokens and by segments."""
     assert settings.c is not None
-    assert settings.temperature is not None
-    return All(view, near_entries(view, source, settings.c, settings.segments), settings.temperature)
+    return All(view, near_entries(view, source, settings.c, settings.segments), settings)
 
 
 def near_entries(view: View, source: Source, c: int, segments: int) -> Tensor:
@@ -118,8 +113,7 @@ def _similarity(view: View, sentence: Tensor, types: Tensor, batch: int) -> Tens
     distinct = (sentence * vocabulary + types).unique()
     owner, kinds = distinct // vocabulary, distinct % vocabulary
     starts, stops = view.ranges("type_offsets", kinds)
-    hidden = _hidden_segments(view)
-    visible = count if hidden is None else count - int(hidden.sum())
+    hidden, visible = _hidden_segments(view)
     told = (stops - starts).sum(dim=1) <= max(COMMON[0], COMMON[1] * visible)
     scores = torch.zeros((batch, count), dtype=torch.int32, device=types.device)
     owner, starts, sizes = owner[told], starts[told], (stops - starts)[told]
@@ -145,7 +139,7 @@ def _offered(view: View, best: Tensor, sentence: Tensor, types: Tensor, most: in
     Those of its type: all if they are so few, else the first of them in the sentence's best segments.
     """
     starts, stops = view.ranges("type_offsets", types)
-    begin = starts + torch.tensor(view.starts("tokens")[:-1], device=starts.device)
+    begin = starts + view.first("tokens")
     sizes = stops - starts
     total = sizes.sum(dim=1)
     offered = torch.zeros((len(types), most), dtype=torch.int64, device=types.device)
@@ -189,7 +183,7 @@ def _best_tokens(view: View, tokens: Tensor, missing: Tensor, distances: Tensor,
 
     All (..., P), to (..., up to count), -1 where there are fewer.
     """
-    hidden = _hidden_segments(view)
+    hidden, _ = _hidden_segments(view)
     if hidden is not None:
         missing = missing | hidden[view["token_segments"][tokens]]
     distances = distances.masked_fill(missing, 0.0)
@@ -199,15 +193,15 @@ def _best_tokens(view: View, tokens: Tensor, missing: Tensor, distances: Tensor,
     return tokens.gather(-1, places).masked_fill_(rank == FAR, -1)
 
 
-def _hidden_segments(view: View) -> Tensor | None:
-    """The segments without a visible entry. (segments,) bool, or None where all have one."""
+def _hidden_segments(view: View) -> tuple[Tensor | None, int]:
+    """The segments without a visible entry, (segments,) bool, or None where all have one; and how many have one."""
 
-    def make() -> Tensor | None:
+    def make() -> tuple[Tensor | None, int]:
+        every = torch.arange(view.count("segments"), device=view.device)
         if view.hidden is None:
-            return None
-        left = torch.nn.functional.pad((~view.hidden).cumsum(0), (1, 0))
-        begin, size = view.runs("target_offsets", torch.arange(view.count("segments"), device=view.device))
-        return left[begin + size] == left[begin]
+            return None, len(every)
+        hidden = none_visible(view.hidden, *view.runs("target_offsets", every))
+        return hidden, int((~hidden).sum())
 
     return view.derived("hidden segments", make)
 

@@ -1,8 +1,9 @@
 """What a system is: everything that the rest of the product needs to know about it."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -57,21 +58,35 @@ class Neighbours(NamedTuple):
     nearest: Tensor
 
 
-class Lookup(Protocol):
+class Candidates(ABC):
     """What a batch of sentences may see of a store, to be looked up at every step. states: (B, K, d), as `View.query`
-    gives them. Nothing here loops over sentences or beams, or waits for the device (FAISS aside)."""
+    gives them. Nothing here loops over sentences or beams, or waits for the device (FAISS aside).
 
+    by_sentence: the names of what has a row for each sentence: tensors (B, ...), or what can `keep` sentences itself
+    """
+
+    by_sentence: tuple[str, ...] = ()
+
+    def __init__(self, view: View, settings: RetrievalSettings) -> None:
+        assert settings.temperature is not None
+        self.view, self.k, self.temperature = view, settings.k, settings.temperature
+
+    @abstractmethod
     def find(self, states: Tensor) -> Found:
         """The entries, one by one."""
-        ...
 
     def neighbours(self, states: Tensor) -> Neighbours:
         """Their distribution, by token."""
-        ...
+        return distribution(self.find(states), self.temperature)
 
     def keep(self, sentences: Tensor) -> None:
         """Drop all sentences but these."""
-        ...
+        for name in self.by_sentence:
+            own = getattr(self, name)
+            if isinstance(own, Tensor):
+                setattr(self, name, own[sentences])
+            else:
+                own.keep(sentences)
 
 
 class Defaults(NamedTuple):
@@ -84,7 +99,7 @@ class Defaults(NamedTuple):
 
 
 DEFAULTS = Defaults()
-Select = Callable[[View, Source, RetrievalSettings], Lookup]
+Select = Callable[[View, Source, RetrievalSettings], Candidates]
 
 
 @dataclass(frozen=True)
