@@ -12,6 +12,7 @@ from knnmt.retrieval.gate import Gate, Purpose, require_gate
 from knnmt.retrieval.lessons import Heard, LessonLookup
 from knnmt.retrieval.live import LiveStore
 from knnmt.retrieval.mix import learned, mix, weights
+from knnmt.search.nearest import BySentence
 from knnmt.store.memories import AnyStore
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Candidates, Neighbours, Source, System
@@ -72,11 +73,13 @@ class Sources(NamedTuple):
     weight: Tensor
 
 
-class SentenceLookup:
+class SentenceLookup(BySentence):
     """A batch of sentences in the search: mixes what their decoder states find into the model's scores.
 
     lookup: in the store's parts, by the system; taught: among the lessons, where there are any
     """
+
+    by_sentence = "lookup", "taught"
 
     def __init__(self, retriever: Retriever, lookup: Candidates, taught: LessonLookup | None, trace: Trace) -> None:
         self.lookup, self.taught, self.trace = lookup, taught, trace
@@ -130,12 +133,6 @@ class SentenceLookup:
         columns = ((side.entries, side.tokens, side.distances, some) for side, some in sides)
         entries, tokens, distances, shares = (torch.cat(pair, dim=2) for pair in zip(*columns, strict=True))
         return Sources(entries, tokens, distances, shares, whole)
-
-    def keep(self, sentences: Tensor) -> None:
-        """Drop all sentences but these."""
-        self.lookup.keep(sentences)
-        if self.taught is not None:
-            self.taught.keep(sentences)
 
 
 def _open(store: AnyStore, system: System) -> None:

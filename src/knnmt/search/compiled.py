@@ -13,7 +13,7 @@ from torch import Tensor
 
 from knnmt.search.compiled_softmax import CompiledSoftmax
 from knnmt.search.loops import compiled, share_out
-from knnmt.search.nearest import Buffers, unpack
+from knnmt.search.nearest import Buffers, BySentence, unpack
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
 from knnmt.search.search import Chosen, Ranges, Search, grouped
 
@@ -63,8 +63,10 @@ class CompiledSearch(Search):
         return search(rows, *bounds, queries, torch.tensor([len(queries)]), count)
 
 
-class HalfTable:
+class HalfTable(BySentence):
     """Rows that queries are compared with again and again, as `Table`: `numbers` (B, N) of some keys, none where -1."""
+
+    by_sentence = "starts", "stops"
 
     def __init__(self, buffers: Buffers, keys: Keys[Rows], numbers: Tensor) -> None:
         self.count, width, missing = numbers.size(1), keys.width, numbers < 0
@@ -92,10 +94,6 @@ class HalfTable:
             asking = torch.ones_like(starts)
         squared, rows = search(self.rows, starts, stops, queries.flatten(0, 1), asking, count)
         return squared.view(shape), (rows.view(shape) - self.starts[:, None, None]).clamp_min_(0)
-
-    def keep(self, sentences: Tensor) -> None:
-        """Drop all sentences of a batch but these."""
-        self.starts, self.stops = self.starts[sentences], self.stops[sentences]
 
 
 def search(

@@ -32,6 +32,8 @@ LEAST = 1e-6  # of p: a token with less has no share
 class CompiledSoftmax(Softmax):
     """All rows that a sentence sees, compared in a compiled loop."""
 
+    by_sentence = *Softmax.by_sentence, "here"
+
     def __init__(self, buffers: Buffers, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor) -> None:
         super().__init__(buffers, keys, numbers, tokens)
         (batch, longest), width = self.numbers.shape, keys.width
@@ -63,11 +65,6 @@ class CompiledSoftmax(Softmax):
         most = _pad(used.numpy(), tokens.numpy(), log_p.numpy())
         nearest = distance(nearest.mul_(block.step**2), metric)
         return Shares(tokens[:, :, :most], log_p[:, :, :most], nearest, whole.log_() - nearest / temperature)
-
-    def keep(self, sentences: Tensor) -> None:
-        """Drop all sentences but these."""
-        super().keep(sentences)
-        self.here = self.here[sentences]
 
 
 @compiled

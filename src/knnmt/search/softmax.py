@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from knnmt.search.metric import distance
-from knnmt.search.nearest import Buffers, Table
+from knnmt.search.nearest import Buffers, BySentence, Table
 from knnmt.search.rows import Keys, ProjectedRows
 from knnmt.settings import Metric
 
@@ -33,11 +33,13 @@ class Shares(NamedTuple):
         return (self.log_p + (self.log_z + log(weight))[:, :, None]).masked_fill_(padding, -torch.inf)
 
 
-class Softmax:
+class Softmax(BySentence):
     """Rows `numbers` (B, N) of keys, none where -1, each with its token (B, N).
 
     They are sorted by token, so that a step sums up what each token gets (B, K, D) in one pass.
     """
+
+    by_sentence: tuple[str, ...] = ("numbers", "tokens", "slots", "distinct", "padding", "_columns", "_table")
 
     def __init__(self, buffers: Buffers, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor) -> None:
         self.buffers, self.keys = buffers, keys
@@ -75,16 +77,6 @@ class Softmax:
         total = p.new_zeros(self._columns.shape).scatter_add_(2, self.slots[:, None].expand(p.shape), p)
         log_p = torch.where(self.padding[:, None], total[:, :, :1], total).log_()
         return Shares(self._columns, log_p, nearest, -nearest / temperature - p.amax(dim=2).log())
-
-    def keep(self, sentences: Tensor) -> None:
-        """Drop all sentences but these."""
-        if self._table is not None:
-            self._table.keep(sentences)
-        self.numbers, self.tokens = self.numbers[sentences], self.tokens[sentences]
-        self.slots, self.distinct, self.padding = (
-            each[sentences] for each in (self.slots, self.distinct, self.padding)
-        )
-        self._columns = None
 
 
 def _distinct(tokens: Tensor, slots: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:

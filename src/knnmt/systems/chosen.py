@@ -34,7 +34,7 @@ def linked(view: View, owner: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
 class Nearest(Candidates):
     """The k nearest of the entries (B, N) that each sentence sees, -1 for none."""
 
-    by_sentence = "entries", "tokens", "table"
+    by_sentence: tuple[str, ...] = ("entries", "tokens", "table")
 
     def __init__(self, view: View, entries: Tensor, settings: RetrievalSettings) -> None:
         super().__init__(view, settings)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from knnmt.errors import UsageError
+from knnmt.search.nearest import BySentence
 from knnmt.store.memories import AnyStore
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.view import View
@@ -58,14 +59,9 @@ class Neighbours(NamedTuple):
     nearest: Tensor
 
 
-class Candidates(ABC):
-    """What a batch of sentences may see of a store, to be looked up at every step. states: (B, K, d), as `View.query`
-    gives them. Nothing here loops over sentences or beams, or waits for the device (FAISS aside).
-
-    by_sentence: the names of what has a row for each sentence: tensors (B, ...), or what can `keep` sentences itself
-    """
-
-    by_sentence: tuple[str, ...] = ()
+class Candidates(BySentence, ABC):
+    """What a batch of sentences may see of a store. states: (B, K, d), as `View.query` gives them. Nothing here loops
+    over sentences or beams, or waits for the device (FAISS aside)."""
 
     def __init__(self, view: View, settings: RetrievalSettings) -> None:
         assert settings.temperature is not None
@@ -78,15 +74,6 @@ class Candidates(ABC):
     def neighbours(self, states: Tensor) -> Neighbours:
         """Their distribution, by token."""
         return distribution(self.find(states), self.temperature)
-
-    def keep(self, sentences: Tensor) -> None:
-        """Drop all sentences but these."""
-        for name in self.by_sentence:
-            own = getattr(self, name)
-            if isinstance(own, Tensor):
-                setattr(self, name, own[sentences])
-            else:
-                own.keep(sentences)
 
 
 class Defaults(NamedTuple):
