@@ -60,7 +60,7 @@ def _near_tokens_of_large_types(
     begin, size = view.runs("cluster_starts", clusters.clamp_min(0))
     members = view.blocks("cluster_members") if "cluster_members" in view else None
     cells = begin, torch.where(clusters < 0, 0, size)
-    return nearest_in_cells(view, keys, cells, view.starts("tokens"), states, c, members)
+    return nearest_in_cells(view, keys, cells, states, c, members)
 
 
 def select(view: View, source: Source, settings: RetrievalSettings) -> Candidates:

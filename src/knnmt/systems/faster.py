@@ -12,6 +12,7 @@ from torch import Tensor
 
 from knnmt.search.nearest import least, runs
 from knnmt.search.rows import FAR, Keys, Rows
+from knnmt.search.search import Ranges
 from knnmt.store.memories import AnyStore
 from knnmt.store.schema import Array, declare, offsets
 from knnmt.systems.chosen import Nearest, as_rows, linked
@@ -44,6 +45,7 @@ KEYS = ("target_ids", "target_keys", "target_norms")
 RANKINGS = ("ranking_offsets", "ranking_entries", "ranking_tokens", "ranking_distances")
 Lists = Literal["link", "ranking"]
 """What a cluster's entries are: those that its tokens link to, or those that it ranks."""
+OFFSETS = {"link": "cluster_starts", "ranking": "ranking_offsets"}
 
 
 # ------------------------------------------------------------------------------------------------------- selection
@@ -69,7 +71,7 @@ def _means(view: View, lists: Lists) -> Keys[Rows]:
     means = view.means("cluster_source")
     clusters = torch.arange(len(means), device=view.device)
     if view.hidden is None:
-        _, size = view.runs("ranking_offsets" if lists == "ranking" else "cluster_starts", clusters)
+        _, size = view.runs(OFFSETS[lists], clusters)
         return means.without(size == 0)
     owner, _ = _entries(view, clusters, lists)
     empty = torch.ones(len(means), dtype=torch.bool, device=view.device)
@@ -85,25 +87,18 @@ def _nearest_of_two_levels(view: View, means: Keys[Rows], types: Tensor, states:
     size = torch.cat((flat[1] - flat[0], spans[..., 1] - spans[..., 0]), dim=1)
     left_out = torch.cat((levels[1] > levels[0], coarse < 0), dim=1)
     cells = begin, size.masked_fill(left_out, 0)
-    return nearest_in_cells(view, means, cells, view.starts("clusters"), states, 1)[:, 0]
+    return nearest_in_cells(view, means, cells, states, 1)[:, 0]
 
 
 def nearest_in_cells(
-    view: View,
-    keys: Keys[Rows],
-    cells: tuple[Tensor, Tensor],
-    starts: list[int],
-    states: Tensor,
-    count: int,
-    members: list[Tensor] | None = None,
+    view: View, keys: Keys[Rows], cells: Ranges, states: Tensor, count: int, members: list[Tensor] | None = None
 ) -> Tensor:
     """The `count` rows nearest to each state (Q, d) in its cells, -1 where there are fewer. (Q, count).
 
-    cells: where each begins, and its size, (Q, P) each; a cell lies in one part. starts: the first number of each part;
-    members: as `Search.nearest` has them
+    cells: where each begins, and its size, (Q, P) each; a cell lies in one part. members: as `Search.nearest` has them
     """
     begin, size = (each[..., None] for each in cells)
-    first, last = (torch.tensor(bounds, device=view.device) for bounds in (starts[:-1], starts[1:]))
+    first, last = (torch.tensor(bounds, device=view.device) for bounds in (keys.starts[:-1], keys.starts[1:]))
     there = (begin >= first) & (begin < last)
     ranges = torch.where(there, begin - first, 0), torch.where(there, begin - first + size, 0)
     queries = states.repeat_interleave(begin.size(1), dim=0)
@@ -114,22 +109,17 @@ def nearest_in_cells(
     return numbers.gather(1, order).gather(1, places).masked_fill_(best == FAR, -1)
 
 
-def _entries(view: View, clusters: Tensor, lists: Lists = "link") -> tuple[Tensor, Tensor]:
-    """The visible entries of clusters (n,), as often as they are there, each with the place of its cluster."""
-    begin, size = view.runs("ranking_offsets" if lists == "ranking" else "cluster_starts", clusters)
+def _entries(view: View, clusters: Tensor, lists: Lists) -> tuple[Tensor, Tensor]:
+    """The place of each visible entry's cluster, among clusters (n,), none where -1; and the entry, as often as it is
+    there."""
+    begin, size = view.runs(OFFSETS[lists], clusters.clamp_min(0))
+    size = torch.where(clusters < 0, 0, size)
     owner = torch.arange(len(clusters), device=view.device).repeat_interleave(size)
     places = runs(begin, size)
     if lists == "ranking":
         return view.visible(owner, view["ranking_entries"][places])
     # tokens stand in the order of the corpus, or, in stores of the first format, in that of their clusters
     return linked(view, owner, view["cluster_members"][places] if "cluster_members" in view else places)
-
-
-def _entries_by_cluster(view: View, clusters: Tensor) -> tuple[Tensor, Tensor]:
-    """The visible entries of clusters (B, C), as often as they are linked, and the place (of B·C) of each's cluster."""
-    place = (clusters >= 0).flatten().nonzero().flatten()
-    owner, entries = _entries(view, clusters.flatten()[place])
-    return place[owner], entries
 
 
 # ---------------------------------------------------------------------------------------------------------- lookup
@@ -182,7 +172,7 @@ class NearestCluster(Nearest):
     by_sentence = *Nearest.by_sentence, "bounds", "means"
 
     def __init__(self, view: View, clusters: Tensor, settings: RetrievalSettings) -> None:
-        place, entries = _entries_by_cluster(view, clusters)
+        place, entries = _entries(view, clusters.flatten(), "link")
         batch, width = clusters.shape
         total = view.count("entries")
         rows = as_rows(place // width, place % width * total + entries, batch, width * total)
@@ -253,7 +243,7 @@ def select_exact(view: View, source: Source, settings: RetrievalSettings) -> Can
 def select_members(view: View, source: Source, settings: RetrievalSettings) -> Candidates:
     """Fast with clusters instead of the nearest tokens."""
     clusters = near_clusters(view, source, "link")
-    place, entries = _entries_by_cluster(view, clusters)
+    place, entries = _entries(view, clusters.flatten(), "link")
     rows = as_rows(place // clusters.size(1), entries, len(clusters), view.count("entries"))
     return Nearest(view, rows, settings)
 
