@@ -119,10 +119,9 @@ class SentenceLookup(BySentence):
 
     def sources(self, states: States, logits: Tensor, normaliser: Tensor) -> Sources:
         """What `mix` would mix in, entry by entry."""
-        assert self.settings.temperature is not None
         query = self.query(states)
         found, neighbours = self.lookup.find(query), self.lookup.neighbours(query)
-        shares = torch.nan_to_num(found.scores(self.settings.temperature).softmax(dim=-1))
+        shares = torch.nan_to_num(found.scores(self.lookup.temperature).softmax(dim=-1))
         weight = self.weight(neighbours, logits, normaliser)
         heard = self.heard(query, neighbours.nearest)
         if heard is None:
