@@ -39,15 +39,33 @@ class Buffers:
             self._free = sorted([*self._free, buffer], key=len)[-KEPT_BUFFERS:]
 
 
-class Table:
+class BySentence:
+    """What is looked up at every step by a batch of sentences, each of which has a row in what `by_sentence` names:
+    tensors (B, ...), others of this kind, or None where there is nothing yet."""
+
+    by_sentence: tuple[str, ...] = ()
+
+    def keep(self, sentences: Tensor) -> None:
+        """Drop all sentences but these, which rise."""
+        for name in self.by_sentence:
+            own = getattr(self, name)
+            if isinstance(own, Tensor):
+                setattr(self, name, own[sentences])
+            elif own is not None:
+                own.keep(sentences)
+
+
+class Table(BySentence):
     """Rows that queries are compared with again and again: `numbers` (..., N) of some keys, or a slice of a block.
 
     Each row is kept as (row, |row|², 1), so that one product with (−2q, 1, |q|²) is the squared distance. There is no
     row where `missing` (..., N).
     """
 
+    by_sentence = ("rows",)
+
     def __init__(
-        self, buffers: Buffers, keys: Keys[Rows] | Rows, numbers: Tensor | slice, missing: Tensor | None = None
+        self, buffers: Buffers, keys: Keys[Rows], numbers: Tensor | slice, missing: Tensor | None = None
     ) -> None:
         *batch, count = numbers.shape if isinstance(numbers, Tensor) else (len(range(*numbers.indices(len(keys)))),)
         padding = -count % BLOCK if count > BLOCK else 0
@@ -57,8 +75,8 @@ class Table:
             for sentence, row in enumerate(self.rows):  # one at a time: what is gathered stays in the cache
                 row[:count, : keys.width] = keys[numbers[sentence]]
         else:
-            self.rows[..., :count, : keys.width] = keys[numbers]  # type: ignore[index]
-        norms = keys.squared(numbers, self.rows[..., :count, : keys.width])  # type: ignore[arg-type]
+            self.rows[..., :count, : keys.width] = keys[numbers]
+        norms = keys.squared(numbers, self.rows[..., :count, : keys.width])
         self.rows[..., :count, keys.width] = norms if missing is None else norms.masked_fill(missing, FAR)
         self.rows[..., count:, : keys.width] = 0.0
         self.rows[..., count:, keys.width] = FAR
@@ -87,9 +105,9 @@ class Table:
         return _extended(queries) @ self.rows.mT
 
     def keep(self, sentences: Tensor) -> None:
-        """Drop all sentences of a batch but these, which rise."""
+        """Drop all sentences but these, which rise."""
         if self.rows.device.type != "cpu":
-            self.rows = self.rows[sentences]
+            super().keep(sentences)
             return
         for place, sentence in enumerate(sentences.tolist()):  # move to the front, in the same memory
             if place != sentence:

@@ -41,9 +41,9 @@ class Search:
         self.device, self.buffers = device, Buffers(device)
 
     def nearest(
-        self, keys: Keys[Rows], ranges: Ranges, queries: Tensor, count: int, members: list[Tensor] | None = None
+        self, keys: Keys[Rows], ranges: Ranges | None, queries: Tensor, count: int, members: list[Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Squared distances and numbers of the `count` rows nearest to queries (Q, d) in their ranges.
+        """Squared distances and numbers of the `count` rows nearest to queries (Q, d) in their ranges; None: of all.
 
         Both (Q, count), nearest first, ties by number; padded with FAR and -1. members: of each block, rows in another
         order: ranges are then ranges of these, and a row is found as often as it is there.
@@ -51,7 +51,10 @@ class Search:
         found = []
         for block, (rows, first) in enumerate(zip(keys.blocks, keys.starts, strict=False)):
             of = None if members is None else members[block]
-            squared, numbers = self._nearest(rows, ranges[0][:, block], ranges[1][:, block], queries, count, of)
+            if ranges is None:
+                squared, numbers = self._scan(rows, 0, len(rows), queries, count)
+            else:
+                squared, numbers = self._nearest(rows, ranges[0][:, block], ranges[1][:, block], queries, count, of)
             if of is not None:
                 numbers = of[numbers.masked_fill(squared == FAR, 0)].long()
             found.append((squared, numbers + first))
@@ -83,9 +86,9 @@ class Search:
         """The rows `numbers` (B, N) of keys, none where -1."""
         return Table(self.buffers, keys, numbers.clamp_min(0), numbers < 0)
 
-    def softmax(self, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor, vocabulary: int) -> Softmax:
+    def softmax(self, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor) -> Softmax:
         """The rows `numbers` (B, N) of keys, none where -1, each with its token (B, N): all of them get a share."""
-        return Softmax(self.buffers, keys, numbers, tokens, vocabulary)
+        return Softmax(self.buffers, keys, numbers, tokens)
 
     def tally(
         self, scores: Tensor, owner: Tensor, starts: Tensor, sizes: Tensor, places: Tensor, values: Tensor
@@ -126,7 +129,7 @@ class Search:
             missing = places >= sizes[some, None]
             place = (starts[some, None] + places).masked_fill_(missing, 0)
             of = place if members is None else members[place].long()
-            near = Table(self.buffers, rows, of, missing).nearest(queries[some, None], count)
+            near = Table(self.buffers, Keys([rows]), of, missing).nearest(queries[some, None], count)
             width = near[0].size(2)
             squared[some, :width], numbers[some, :width] = near[0][:, 0], starts[some, None] + near[1][:, 0]
             at += len(some)
@@ -137,9 +140,8 @@ class Search:
         stretch = min(max(COMPARED // len(queries), STRETCHES[0]), STRETCHES[1])
         best = torch.empty((len(queries), 0), dtype=torch.int64, device=queries.device)
         for first in range(start, stop, stretch):
-            squared, places = Table(self.buffers, rows, slice(first, min(first + stretch, stop))).nearest(
-                queries, count
-            )
+            some = slice(first, min(first + stretch, stop))
+            squared, places = Table(self.buffers, Keys([rows]), some).nearest(queries, count)
             best = torch.cat((best, pack(squared, places + first)), dim=1)
             best = best.topk(min(count, best.size(1)), dim=1, largest=False).values
         return unpack(best)

@@ -1,7 +1,7 @@
 """Settings of retrieval for a store, found on a dev set.
 
 dev.py and held_out.py the segments that judge · references.py what their states find · grid.py the settings that are
-tried · likelihood.py the coarse search, without translating · search.py the fine one, by BLEU.
+tried · likelihood.py the coarse search, without translating · search.py the fine one, by BLEU · gate.py training of λ.
 """
 
 from collections.abc import Collection, Sequence
