@@ -3,8 +3,9 @@
 All this is done beside the store, while others read it, teach it and remove from it. Parts that do not change are not
 touched. Only when the new parts are sealed does the store change: under the writers' lock, what happened meanwhile goes
 into a new journal, and the new manifest takes the old one's place. Lessons stay lessons: they are in a part, but not in
-its prototypes, and are still searched exactly, as long as nobody removes them. Those that the model takes in pieces
-only stay in the journal alone.
+its prototypes, and are still searched exactly, as long as nobody removes them. The journal keeps their texts, tokens
+and links, and their states only where the part does not keep those as they are. Lessons that the model takes in pieces
+stay in the journal alone.
 """
 
 import json
@@ -35,7 +36,7 @@ from knnmt.csr import Int64, offsets_of, runs
 from knnmt.errors import StoreError, writing_to
 from knnmt.model.represent import StateModel
 from knnmt.store.journal import Journal
-from knnmt.store.lessons import Lesson, Lessons, Record
+from knnmt.store.lessons import Lesson, Lessons, LessonStates, Record, SealedStates
 from knnmt.store.manifest import FrequentType, Manifest, aligner_name, aligner_of, publish, work_folder
 from knnmt.store.part import Part
 from knnmt.store.pieces import fits
@@ -203,7 +204,7 @@ def _make(work: planning.Work, store: Store, place: int, group: Sequence[_Unit])
     if work.is_done(context, "seal"):
         return context.folder
     pieces = [unit.piece(context.vocabulary) for unit in group]
-    if all(piece.has_states for piece in pieces):
+    if all(merging.has_states(piece.arrays) for piece in pieces):
         work.do(context, "merge", partial(merging.merge, pieces=pieces))
     else:
         whole = work.context(f"corpus-{place}")
@@ -281,7 +282,7 @@ def _written(work: planning.Work, store: Store, change: _Change, made: dict[int,
         host.sync(work.folder / "shared" / ALIGNER)
     journal = store.path / f"journal-{plan[:16]}"
     journal.unlink(missing_ok=True)
-    record = _moved(store.lessons, change)
+    record = _moved(store.lessons, change, {place: Part(folder, sealed[place]) for place, folder in made.items()})
     if record != Record():
         Journal(journal).append(to_bytes(record))
     return store.manifest.model_copy(
@@ -318,19 +319,36 @@ def _moved_files(work: planning.Work, manifest: Manifest, made: dict[int, Path])
     return moved
 
 
-def _moved(state: Lessons, change: _Change) -> Record:
-    """All that was taught and removed by now, by the numbers that segments have in the new parts."""
+def _moved(state: Lessons, change: _Change, made: dict[int, Part]) -> Record:
+    """All that was taught and removed by now, by the numbers that segments have in the new parts.
+
+    made: the parts that are new, by their places among all
+    """
     kept = change.kept
     place = np.where(kept, np.cumsum(kept) - 1, -1)
     first = int(kept.sum())
     place_of = {lesson.id: now for now, lesson in enumerate(change.lessons, start=first)}
     removed = {int(place[number]) for number in state.removed if kept[number]}
+    starts = offsets_of(np.array([sum(int(unit.kept.sum()) for unit in group) for group in change.groups]))
+
+    def sealed(lesson: Lesson, number: int) -> Lesson:
+        """A lesson as the segment of this number; its states are left to a new part that keeps them."""
+        at = int(np.searchsorted(starts, number, side="right")) - 1
+        states: LessonStates | SealedStates = lesson.states
+        if at in made and merging.has_states(made[at]):
+            states = SealedStates(
+                made[at], number - int(starts[at]), lesson.source_ids, lesson.target_ids, lesson.links
+            )
+        elif at in made:
+            states = LessonStates(states.source, states.target)
+        return replace(lesson, states=states, folded=number)
+
     taught = []
     for lesson in state.taught.values():
         if lesson.folded is not None:
-            taught.append(replace(lesson, folded=int(place[lesson.folded])))
+            taught.append(sealed(lesson, int(place[lesson.folded])))
         elif lesson.id in place_of and lesson is change.lessons[place_of[lesson.id] - first]:
-            taught.append(replace(lesson, folded=place_of[lesson.id]))
+            taught.append(sealed(lesson, place_of[lesson.id]))
         else:  # taught since, or not to be sealed
             taught.append(lesson)
     # those that were removed since, or taught again in another way

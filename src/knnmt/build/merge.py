@@ -45,11 +45,6 @@ class Piece:
     arrays: Arrays
     kept: NDArray[np.bool_]
 
-    @property
-    def has_states(self) -> bool:
-        """Whether all content of a part is there: one with quantized keys, or for some systems only, has not."""
-        return all(name in self.arrays for name in STATES)
-
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
@@ -58,6 +53,11 @@ class _Rows:
     rows: Int64
     types: Int64
     place: Int64
+
+
+def has_states(content: Arrays) -> bool:
+    """Whether a part holds the states of its tokens: one with quantized keys, or for some systems only, does not."""
+    return all(name in content for name in STATES)
 
 
 def tiers(sizes: Sequence[int], most: int) -> list[range]:
