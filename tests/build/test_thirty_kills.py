@@ -73,13 +73,16 @@ class Runs:
         self.asked = {"folder": str(store.parent), "store": str(store)} | asked
         self.rng, self.kills, self.steps, self.seconds = random.Random(1), 0, 0, 0.0
 
-    def undisturbed(self) -> list[str]:
-        """Run to the end, and remember how long that is; gives its steps."""
+    def finish(self) -> dict[str, Any]:
+        """Run to the end."""
         told = ask(self.process, **self.asked, kill_at=None)
         assert told["code"] == 0
-        self.steps, self.seconds = max(self.steps, len(told["steps"])), max(self.seconds, told["seconds"])
-        steps: list[str] = told["steps"]
-        return steps
+        return told
+
+    def measure(self) -> None:
+        """Run to the end, and remember how long that is."""
+        told = self.finish()
+        self.steps, self.seconds = len(told["steps"]), told["seconds"]
 
     def killing(self) -> dict[str, Any]:
         """When to kill the next one."""
@@ -99,7 +102,7 @@ class Runs:
 
     def resume(self, done: set[str]) -> None:
         """Run to the end without doing again what is done."""
-        again = {step.partition("/.")[2].removesuffix(".part") for step in self.undisturbed()}
+        again = {step.partition("/.")[2].removesuffix(".part") for step in self.finish()["steps"]}
         assert not again & done
         assert not self.work.exists()
 
@@ -114,7 +117,7 @@ def kill_and_resume(runs: Runs, before: list[Path | None], check: Callable[[Path
     expected = {}
     for path in before:
         restored(runs.store, path)
-        runs.undisturbed()
+        runs.measure()
         expected[path] = files(runs.store)
     rounds = 0
     while runs.kills < KILLS and rounds < 2 * KILLS:
@@ -179,13 +182,13 @@ def test_thirty_kills_of_a_merge(process: "subprocess.Popen[str]", parts: Path, 
 class Teacher:
     """Whoever teaches a store and removes from it; knows what was acknowledged."""
 
-    def __init__(self, path: Path, model: Model, seed: int) -> None:
-        self.store, self.model, self.rng = Datastore.open(path), model, random.Random(seed)
+    def __init__(self, path: Path, model: Model) -> None:
+        self.store, self.model, self.rng, self.times = Datastore.open(path), model, random.Random(1), 0
         self.texts, self.lessons = texts(self.store), set(self.store.lessons.taught)
-        self.removed = 0
 
     def teach(self) -> None:
         """Teach, correct, or remove one segment."""
+        self.times += 1
         name, words = f"lesson {self.rng.randrange(12)}", [self.rng.choice(("Hund", "Katze", "Baum")) for _ in range(3)]
         segment = Segment(f"ein {words[0]} im Garten", f"a {words[1]} sees the {words[2]}", "a user", name)
         if self.rng.random() < 0.7:
@@ -196,7 +199,6 @@ class Teacher:
             gone = self.rng.choice(sorted(self.texts))
             assert self.store.remove([gone]) == [gone]
             del self.texts[gone]
-            self.removed += 1
             self.lessons.discard(gone)
 
     def check(self) -> None:
@@ -211,35 +213,29 @@ def test_thirty_kills_of_a_compaction_while_others_teach(
 ) -> None:
     """In the end it is the store that was taught the same and never compacted before."""
     disturbed, undisturbed = (shutil.copytree(parts, tmp_path / name / "store") for name in ("one", "other"))
-    runs, teacher, other = (
-        Runs(process, disturbed, full=False),
-        Teacher(disturbed, model, 1),
-        Teacher(undisturbed, model, 1),
-    )
-    times = 5
-    for _ in range(times):
-        teacher.teach()
-    runs.undisturbed()
+    runs, teacher, other = Runs(process, disturbed, full=False), Teacher(disturbed, model), Teacher(undisturbed, model)
+    teacher.teach()
+    runs.measure()
     rounds = 0
     while runs.kills < KILLS and rounds < 3 * KILLS:
         rounds += 1
+        teacher.teach()
         begin(process, **runs.asked, **runs.killing())
         for _ in range(runs.rng.randrange(4)):
             time.sleep(runs.seconds * runs.rng.random() / 4)
             teacher.teach()
-            times += 1
         if runs.count(answer(process)):
             teacher.check()
         if runs.rng.random() < 0.5:
-            runs.undisturbed()
+            runs.finish()
             teacher.check()
             opened = Datastore.open(disturbed)
             assert not opened.lessons.removed
             assert not opened.lessons.unfolded
     assert runs.kills == KILLS
-    for _ in range(times):
+    for _ in range(teacher.times):
         other.teach()
-    assert other.removed > KILLS / 4
+    assert other.texts == teacher.texts
     for path in (disturbed, undisturbed):
         Datastore.open(path).compact(model, full=True)
     teacher.check()

@@ -37,7 +37,7 @@ from knnmt.errors import StoreError, writing_to
 from knnmt.model.represent import StateModel
 from knnmt.store.journal import Journal
 from knnmt.store.lessons import Lesson, Lessons, LessonStates, Record, SealedStates
-from knnmt.store.manifest import FrequentType, Manifest, aligner_name, aligner_of, publish, work_folder
+from knnmt.store.manifest import FrequentType, Manifest, aligner_name, aligner_of, publish, remove_others, work_folder
 from knnmt.store.part import Part, segment_of
 from knnmt.store.pieces import fits
 from knnmt.store.records import to_bytes
@@ -80,7 +80,8 @@ def compact(
     folder = work_folder(held.path)
     if not change.made() and len(change.groups) == len(held.parts):
         if planning.is_of(folder, manifest.plan):  # a compaction that was interrupted after it was published
-            with planning.locked(folder):
+            with planning.locked(folder), held.writing():
+                remove_others(held.path, held.manifest)
                 planning.remove(folder)
         return BuildReport({}, manifest.kept, manifest.dropped, manifest.size)
     plan = _plan(held, model, change, full)

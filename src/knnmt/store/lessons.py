@@ -64,17 +64,22 @@ class SealedStates:
         first, last = self._entries
         names = ("type_offsets", "link_offsets", "link_entries", "source_keys")
         types, starts, entries, keys = (np.asarray(self.part[name]) for name in names)
-        states = np.zeros((self.source_ids.size, keys.shape[1]), np.float16)
-        linked = np.unique(self.links[:, 0])
-        for kind in np.unique(self.source_ids[linked]).tolist():
-            own = linked[self.source_ids[linked] == kind]
+        linked: dict[int, list[int]] = defaultdict(list)  # positions by type
+        ids = self.source_ids.tolist()
+        for position in sorted({position for position, _ in self.links.tolist()}):
+            linked[ids[position]].append(position)
+        rows: list[int] = []
+        for kind, own in linked.items():
             # the tokens of a type stand in the order of the corpus, and those of a segment link to its entries
-            tokens = range(types[kind], types[kind + 1])
+            tokens = range(*types[kind : kind + 2].tolist())
             before = bisect_left(tokens, first, key=lambda token: entries[starts[token]])
-            found = tokens[before : before + own.size]
-            if len(found) < own.size or entries[starts[found[-1]]] >= last:
-                raise self._corrupt()
-            states[own] = keys[found.start : found.stop]
+            rows += tokens[before : before + len(own)]
+        positions = [position for own in linked.values() for position in own]
+        there = entries[starts[rows]]
+        if len(rows) < len(positions) or not ((there >= first) & (there < last)).all():
+            raise self._corrupt()
+        states = np.zeros((len(ids), keys.shape[1]), np.float16)
+        states[positions] = keys[rows]
         return states
 
     @property
