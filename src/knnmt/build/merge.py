@@ -4,10 +4,10 @@ Everything is taken from arrays; the model is not run. The order of the corpus i
 Lucene does: when there are many parts of about one size, they become one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,17 +26,8 @@ ROWS = 1 << 14  # states that are copied at a time
 SIDES = ("source", "target")
 STATES = ("target_keys", "source_keys", "type_offsets", "link_offsets", "link_entries")
 
-
-class Arrays(Protocol):
-    """Arrays by name: a part, or a dictionary."""
-
-    def __contains__(self, name: Any, /) -> bool:
-        """Whether an array is there."""
-        ...
-
-    def __getitem__(self, name: str, /) -> NDArray[Any]:
-        """An array."""
-        ...
+Arrays = Part | Mapping[str, NDArray[Any]]
+"""Arrays by name: a part, or those of lessons."""
 
 
 @dataclass(frozen=True, eq=False)
