@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from knnmt import Translator
-from knnmt.build import cut
+from knnmt.build import cut, plan
 from knnmt.build.build import build
 from knnmt.build.compact import compact
 from knnmt.build.settings import BuildSettings
@@ -88,6 +88,24 @@ def test_what_an_interrupted_compaction_was_to_erase_the_next_one_erases(
     assert not again.compact(model).seconds
     assert [path.name for path in store.path.glob("part-*")] == [part.folder.name for part in again.parts]
     assert not list(store.path.glob("journal-*"))
+    assert not work_folder(store.path).exists()
+
+
+def test_what_is_left_of_an_interrupted_removal_of_the_work_folder_goes(
+    store: Datastore, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(folder: Path) -> None:
+        if (folder / "plan").exists():
+            (folder / "plan").unlink()
+            raise StoppedError
+
+    store.remove(["3"])
+    with monkeypatch.context() as patch:
+        patch.setattr(plan, "remove", stop)
+        with pytest.raises(StoppedError):
+            store.compact(model)
+    assert len(list(work_folder(store.path).iterdir())) > 3
+    store.compact(model)
     assert not work_folder(store.path).exists()
 
 

@@ -80,9 +80,10 @@ class Runs:
         return told
 
     def measure(self) -> None:
-        """Run to the end, and remember how long the longest is."""
+        """Run to the end, and remember how long that was."""
         told = self.finish()
-        self.steps, self.seconds = max(self.steps, len(told["steps"])), max(self.seconds, told["seconds"])
+        if told["steps"]:  # there was something left to do
+            self.steps, self.seconds = len(told["steps"]), told["seconds"]
 
     def killing(self) -> dict[str, Any]:
         """When to kill the next one."""

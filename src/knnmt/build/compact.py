@@ -79,7 +79,7 @@ def compact(
     change = _change(held, model, settings, full)
     folder = work_folder(held.path)
     if not change.made() and len(change.groups) == len(held.parts):
-        if planning.is_of(folder, manifest.plan):  # a compaction that was interrupted after it was published
+        if planning.is_of(folder, manifest.plan) or planning.left_over(folder):  # interrupted after it was published
             with planning.locked(folder), held.writing():
                 remove_others(held.path, held.manifest)
                 planning.remove(folder)
