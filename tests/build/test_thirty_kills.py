@@ -98,8 +98,9 @@ class Runs:
     def count(self, told: dict[str, Any]) -> bool:
         """Count a kill."""
         assert told["code"] in (-9, 0)
-        self.kills += told["code"] != 0
-        return told["code"] != 0
+        killed = bool(told["code"])
+        self.kills += killed
+        return killed
 
     def resume(self, done: set[str]) -> None:
         """Run to the end without doing again what is done."""
