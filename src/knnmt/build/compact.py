@@ -30,7 +30,7 @@ from knnmt.build.merge import Piece
 from knnmt.build.read import Corpus
 from knnmt.build.seal import sealed_part
 from knnmt.build.settings import BuildSettings
-from knnmt.build.similar import segments_of_tokens, spread
+from knnmt.build.similar import projection, segments_of_tokens, spread
 from knnmt.corpus import Languages, Segment
 from knnmt.csr import Int64, offsets_of
 from knnmt.errors import StoreError, writing_to
@@ -145,8 +145,8 @@ def _plan(store: Store, model: StateModel, change: _Change, full: bool) -> str:
 def _share(context: Context, store: Store, change: _Change) -> None:
     """Write what new parts share with those of the store: the projections of `similar`, and counts by type."""
     first = store.parts[0]
-    names = [f"small_{side}_{name}" for side in merging.SIDES for name in ("projection", "middle", "step")]
-    context.share(**{name: np.asarray(first[name]) for name in names if name in first})
+    names = [name for side in merging.SIDES for name in projection(side) if name in first]
+    context.share(**{name: np.asarray(first[name]) for name in names})
     content: list[merging.Arrays] = [*store.parts]
     totals = [store.sizes.get(name, 0) for name in ("segments", "entries", "tokens", "links")]
     if change.lessons:
