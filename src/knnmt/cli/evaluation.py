@@ -11,12 +11,12 @@ from knnmt import terminal
 from knnmt.cli.app import (
     CorpusArgument,
     DeviceOption,
-    DtypeOption,
     IndexOption,
     JsonOption,
     ModelOption,
     NprobeOption,
     PairOption,
+    PrecisionOption,
     StoreNeeded,
     ThreadsOption,
     app,
@@ -117,7 +117,7 @@ def tune(
     index: IndexOption = None,
     nprobe: NprobeOption = None,
     device: DeviceOption = "auto",
-    dtype: DtypeOption = "auto",
+    precision: PrecisionOption = "auto",
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -139,7 +139,7 @@ def tune(
         terminal.require_writable(output, *dev)
     segments = list(itertools.islice(read_all(dev, Languages.parse(langs)), limit))
     opened = Datastore.open(store)
-    loaded = load_model(model, langs, device, dtype, threads)
+    loaded = load_model(model, langs, device, precision, threads)
     opened.check(loaded)
     found = overlaps(opened, [segment.source for segment in segments])
     if found.count:
