@@ -1,6 +1,7 @@
 """`Translator`: text in, translations out, in order, however they are sorted and batched on the way."""
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from knnmt.corpus.fuzzy import FUZZY, similarity
 from knnmt.corpus.segment import Segment
 from knnmt.corpus.split import split
 from knnmt.datastore import open_stores
+from knnmt.decode.batches import batches
 from knnmt.decode.beam import Hypothesis, search
 from knnmt.decode.repetition import SPARE, longest_run
 from knnmt.decode.settings import TranslateSettings as TranslateSettings  # callers find it here
@@ -29,6 +31,7 @@ from knnmt.systems.settings import SILENT, RetrievalSettings
 from knnmt.systems.table import SYSTEMS
 from knnmt.trace import NO_TRACE, Trace
 
+KEPT = 16  # bytes that retrieval needs for each sentence and segment of a store, while it selects
 FIRST_WINDOW = 64  # texts of a stream that are translated first, so that something comes out soon
 
 
@@ -290,34 +293,59 @@ class Translator:
         progress: Callable[[int], None] | None,
         between: Callable[[], None] | None,
     ) -> list[list[Hypothesis]]:
-        """The best hypotheses of each piece; batches are of similar length, so that little is padding."""
-        model, trace = self.model, self.trace
+        """The best hypotheses of each piece; a batch that a GPU has no memory for is searched in halves."""
+        model = self.model
         penalty = model.length_penalty if settings.length_penalty is None else settings.length_penalty
-        order = sorted(range(len(pieces)), key=lambda i: -len(pieces[i]))
+        kept = KEPT * len(self.store) if self.retriever is not None and self.store is not None else 0
         found: list[list[Hypothesis]] = [[]] * len(pieces)
-        for start in range(0, len(order), settings.batch_size):
-            rows = order[start : start + settings.batch_size]
-            ids, mask = padded([pieces[row] for row in rows], model.special.pad, model.device)
-            # far above any real translation, so that only loops are cut; the search knows the model's own limit
-            limits = [settings.max_length or 3 * len(pieces[row]) + 30 for row in rows]
-            runs = [SPARE + longest_run(pieces[row]) for row in rows] if settings.stop_loops else None
-            with trace.stage("encode"):
-                encoded = model.transformer.encode(ids, mask)
-            lookup = None
-            if self.retriever is not None:
-                with trace.stage("select"):
-                    lookup = self.retriever.look(ids, mask, encoded.states, trace=trace)
-            with trace.stage("decode"):
-                hypotheses = search(
-                    model.transformer, encoded, model.special, limits, beams=settings.beam, n_best=settings.n_best,
-                    length_penalty=penalty, early_stopping=settings.beam == 1, lookup=lookup,
-                    longest_runs=runs, between=between, trace=trace,
-                )  # fmt: skip
+        ahead = deque(
+            batches(
+                [len(piece) for piece in pieces], settings.batch_size, model.device, model.transformer.architecture,
+                settings.beam, kept,
+            )
+        )  # fmt: skip
+        while ahead:
+            rows = ahead.popleft()
+            try:
+                hypotheses = self._batch([pieces[row] for row in rows], settings, penalty, between)
+            except torch.OutOfMemoryError:
+                if len(rows) == 1:
+                    raise
+                torch.cuda.empty_cache()
+                half = len(rows) // 2
+                ahead.extendleft((rows[half:], rows[:half]))
+                continue
             for row, hypothesis in zip(rows, hypotheses, strict=True):
                 found[row] = hypothesis
             if progress is not None:
                 progress(len(rows))
         return found
+
+    def _batch(
+        self,
+        pieces: list[list[int]],
+        settings: TranslateSettings,
+        penalty: float,
+        between: Callable[[], None] | None,
+    ) -> list[list[Hypothesis]]:
+        """The best hypotheses of pieces that are searched together."""
+        model, trace = self.model, self.trace
+        ids, mask = padded(pieces, model.special.pad, model.device, model.transformer.architecture.max_positions)
+        # far above any real translation, so that only loops are cut; the search knows the model's own limit
+        limits = [settings.max_length or 3 * len(piece) + 30 for piece in pieces]
+        runs = [SPARE + longest_run(piece) for piece in pieces] if settings.stop_loops else None
+        with trace.stage("encode"):
+            encoded = model.transformer.encode(ids, mask)
+        lookup = None
+        if self.retriever is not None:
+            with trace.stage("select"):
+                lookup = self.retriever.look(ids, mask, encoded.states, trace=trace)
+        with trace.stage("decode"):
+            return search(
+                model.transformer, encoded, model.special, limits, beams=settings.beam, n_best=settings.n_best,
+                length_penalty=penalty, early_stopping=settings.beam == 1, lookup=lookup,
+                longest_runs=runs, between=between, trace=trace,
+            )  # fmt: skip
 
     def _translation(self, source: list[int], hypotheses: list[Hypothesis], settings: TranslateSettings) -> Translation:
         """What was found for a piece, with the evidence if that was asked for."""

@@ -26,8 +26,9 @@ from knnmt.model.transformer import Encoded, States, Transformer
 from knnmt.trace import NO_TRACE, Trace
 
 NEVER = -1.0e9  # score of an impossible hypothesis; finite, so that sums stay comparable
-LEAVE_AT = 0.1  # fraction of finished sentences at which they leave the batch: new sizes cost a little
-LEAVE_GPU_AT = 0.5  # the same on a GPU, where the step is captured anew too
+# a fraction, and a number, of finished sentences at which they leave the batch
+LEAVE = 0.1, 1
+LEAVE_GPU = 0.4, 32  # the step is captured anew, too
 ASKED = 4  # steps on a GPU after which it is asked how many sentences have finished
 BLOCK = 64  # vocabulary entries per block in `_top`
 
@@ -37,7 +38,7 @@ class Lookup(Protocol):
 
     @property
     def static(self) -> bool:
-        """Whether `mix` does the same at every step without asking the host, so that it can be replayed."""
+        """Whether every `mix` does the same and asks nothing of the host, so that it can be replayed."""
         ...
 
     def mix(self, states: States, logits: Tensor, normaliser: Tensor) -> Tensor:
@@ -123,6 +124,7 @@ def search(
     captured = (lookup is None or lookup.static) and not trace.detailed
     step_once = Replayed(state.step, source.states.device, capture=captured)
 
+    leave_at, least = LEAVE_GPU if state.static else LEAVE
     for step in range(longest):
         if between is not None:
             between()
@@ -142,7 +144,7 @@ def search(
         if state.static and (step + 1) % ASKED and step + 1 < longest:
             continue  # to ask a GPU is to wait for it
         left = int(state.beams.done.sum())
-        if left == len(here) or left >= (LEAVE_GPU_AT if state.static else LEAVE_AT) * len(here) + 1:
+        if left == len(here) or left >= leave_at * len(here) + least:
             rows = state.beams.done.nonzero().flatten()
             for sentence, found in zip(here[rows.cpu().numpy()], state.paths(rows, n_best), strict=True):
                 results[sentence] = found
@@ -283,7 +285,8 @@ class _Search:
 
     def paths(self, rows: Tensor, n_best: int) -> list[list[Hypothesis]]:
         """The best hypotheses of some sentences."""
-        return _paths(self.history[:, rows], self.beams.keep(rows).finished, n_best)
+        finished = self.beams.keep(rows).finished
+        return _paths(self.history[:, rows, : int(finished.step.max()) + 1], finished, n_best)
 
 
 def static(device: torch.device) -> bool:
@@ -335,19 +338,19 @@ def _top(logits: Tensor, shift: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _paths(history: Tensor, finished: _Finished, n_best: int) -> list[list[Hypothesis]]:
-    """Trace the best hypotheses back from their ends. history: (2, B, steps, K)."""
+    """Trace the best hypotheses back from their ends, all at once. history: (2, B, steps, K)."""
     tokens, parents = history.cpu().numpy()
-    score, step, beam, last = (field[:, :n_best].cpu().numpy() for field in finished)
-    found: list[list[Hypothesis]] = []
-    for row in range(len(score)):
-        best = []
-        for rank in range(score.shape[1]):
-            if score[row, rank] <= NEVER / 2:
-                break
-            path, at = [int(last[row, rank])], int(beam[row, rank])
-            for before in range(int(step[row, rank]) - 1, -1, -1):
-                path.append(int(tokens[row, before, at]))
-                at = int(parents[row, before, at])
-            best.append(Hypothesis(tuple(reversed(path)), float(score[row, rank])))
-        found.append(best)
-    return found
+    score, last, beam, end = (field[:, :n_best].cpu().numpy() for field in finished)
+    rows, written = np.arange(len(score))[:, None], np.empty((*score.shape, tokens.shape[1]), dtype=np.int64)
+    for step in range(tokens.shape[1] - 1, -1, -1):
+        begun = step < last  # the last token of a path is its end
+        written[:, :, step] = np.where(begun, tokens[rows, step, beam], end)
+        beam = np.where(begun, parents[rows, step, beam], beam)
+    return [
+        [
+            Hypothesis(tuple(path[: length + 1]), value)
+            for path, length, value in zip(*found, strict=True)
+            if value > NEVER / 2
+        ]
+        for found in zip(written.tolist(), last.tolist(), score.tolist(), strict=True)
+    ]

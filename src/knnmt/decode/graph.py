@@ -50,6 +50,7 @@ class Replayed:
             finally:
                 graph.capture_end()
         torch.cuda.current_stream(self.device).wait_stream(side)
+        _resources.last = graph
         return graph
 
 
@@ -59,6 +60,7 @@ class _Resources(threading.local):
     def __init__(self) -> None:
         self.sides: dict[torch.device, torch.cuda.Stream] = {}
         self.pool: Any = None
+        self.last: torch.cuda.CUDAGraph | None = None  # a pool lives as long as a graph of it does
 
     def side(self, device: torch.device) -> torch.cuda.Stream:
         """The stream that captures: the default one cannot."""

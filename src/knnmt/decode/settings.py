@@ -22,7 +22,9 @@ class TranslateSettings(Settings):
     max_length: int | None = Field(
         default=None, ge=2, description="maximum tokens per translation; default: by source length"
     )
-    batch_size: int = Field(default=32, ge=1, le=16384, description="texts per batch")
+    batch_size: int | None = Field(
+        default=None, ge=1, le=16384, description="texts per batch; default: what suits the device, 32 on a CPU"
+    )
     long: Literal["split", "refuse"] = Field(default="split", description="split overlong text, or refuse it")
     exact: bool = Field(
         default=True,

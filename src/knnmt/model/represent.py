@@ -12,6 +12,8 @@ from knnmt.errors import DataError
 from knnmt.model.tokenizer import SpecialTokens, Tokenizer
 from knnmt.model.transformer import Encoded, KeyKind, States
 
+ALIGNED = 8
+
 
 class Sizes(Protocol):
     """The sizes of a network."""
@@ -126,9 +128,9 @@ def represent(
             sizes = f"{len(source_ids)} source and {len(target_ids)} target tokens"
             raise DataError(f"pair {row + 1} has {sizes}, but the model has {room} positions: shorten or drop it")
     for rows in batches([max(len(s), len(t) + 1) for s, t in pairs], batch_tokens):
-        source, mask = padded([pairs[row][0] for row in rows], special.pad, model.device)
+        source, mask = padded([pairs[row][0] for row in rows], special.pad, model.device, room)
         head = [special.start, *special.prefix]
-        target, _ = padded([[*head, *pairs[row][1]] for row in rows], special.pad, model.device)
+        target, _ = padded([[*head, *pairs[row][1]] for row in rows], special.pad, model.device, room)
         encoded = network.encode(source, mask)
         states = network.force(target, encoded).key(key)[:, len(special.prefix) :]
         wanted = torch.arange(states.size(1), device=model.device) <= _lengths(
@@ -149,9 +151,15 @@ def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
         yield batch
 
 
-def padded(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Pad rows of ids to the longest. Returns ids and mask (True at real tokens), both (B, longest)."""
-    ids = np.full((len(rows), max(map(len, rows))), pad, dtype=np.int64)
+def padded(rows: Sequence[Sequence[int]], pad: int, device: torch.device, room: int = 0) -> tuple[Tensor, Tensor]:
+    """Pad rows of ids to the longest. Returns ids and mask (True at real tokens), both (B, longest).
+
+    On a GPU the longest is rounded up within `room`, the model's positions: its attention copies masks of other sizes.
+    """
+    longest = max(map(len, rows))
+    if device.type == "cuda":
+        longest = max(longest, min(longest + -longest % ALIGNED, room))
+    ids = np.full((len(rows), longest), pad, dtype=np.int64)
     for row, given in zip(ids, rows, strict=True):
         row[: len(given)] = given
     mask = torch.arange(ids.shape[1], device=device) < _lengths(rows, device)

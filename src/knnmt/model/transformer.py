@@ -11,10 +11,14 @@ from typing import Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from knnmt.model.kernels import add_norm
 from knnmt.model.linear import Linear, Precision
 
+# not cuDNN's, which is compiled for every new shape: text that was not seen before has one at each step
+KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+FEW = 16  # rows of a query up to which plain matmuls are faster
 KeyKind = Literal["ffn_input", "output"]
 
 
@@ -126,8 +130,9 @@ class Attention(nn.Module):
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     """Softmax attention: the fused kernel for sequences, plain matmuls for the few rows of a decoding step."""
-    if query.size(2) > 16 or query.device.type != "cpu":
-        return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)
+    if query.size(2) > FEW:
+        with sdpa_kernel(KERNELS):
+            return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)
     weights = torch.matmul(query * scale, keys.transpose(2, 3))
     if mask is not None:
         weights += mask
