@@ -17,6 +17,7 @@ import transformers
 
 from knnmt.decode.beam import search
 from knnmt.model.checkpoint import EMBEDDED, Model, embedded_path, load
+from knnmt.model.linear import DTYPES
 from knnmt.model.represent import padded
 
 SETTINGS = ((5, 32), (1, 32), (5, 1))  # beams, batch size
@@ -32,15 +33,18 @@ def main() -> None:
     parser.add_argument("--chunks", type=int, default=10, help="interleaved pairs of measurements")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--precision", default="float32")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     transformers.utils.logging.disable_progress_bar()
 
-    model = load(options.model, device=options.device, dtype=options.dtype)
+    model = load(options.model, device=options.device, precision=options.precision)
     folder = embedded_path() if options.model == EMBEDDED else options.model
-    dtype = getattr(torch, options.dtype)
-    hf = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=dtype).to(model.device).eval()
+    hf = (
+        transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=DTYPES[options.precision])
+        .to(model.device)
+        .eval()
+    )
     lines = options.source.read_text(encoding="utf-8").split("\n")[: options.segments]
     ids = [row[: model.max_source] for row in model.tokenizer.encode_source(lines)]
     ids.sort(key=len)  # batches of similar length, for both

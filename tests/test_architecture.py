@@ -16,7 +16,20 @@ BEGIN, END = "<!-- graph: made by tests/test_architecture.py -->", "<!-- end of 
 
 # from left to right; those of one group may not import each other in a circle
 ORDER = (
-    ("errors", "host", "encoding", "settings", "languages", "jit", "csr", "files", "allocator", "optional", "trace"),
+    (
+        "errors",
+        "host",
+        "encoding",
+        "settings",
+        "languages",
+        "jit",
+        "loops",
+        "csr",
+        "files",
+        "allocator",
+        "optional",
+        "trace",
+    ),
     ("corpus",),
     ("align",),
     ("model",),

@@ -1,5 +1,6 @@
 """What operating systems do in different ways: as Linux does it, and as Windows would."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -103,7 +104,7 @@ for number, target in enumerate(("the tree sleeps", "a cat runs")):
     del mapped
 assert store.find("lesson").target == "a cat runs"
 with peak(model.device) as found:
-    assert machine(model.device)["cores"] == os.cpu_count()
+    assert machine(model.device)["cores"] <= os.cpu_count()
 assert found.held is not None  # the imitation ends here: this kernel says it
 print("done")
 """
@@ -191,3 +192,14 @@ def test_room_is_reserved_where_the_system_has_no_call_for_it(tmp_path: Path, mo
         file.flush()
         host.reserve(file, 4, 100)
     assert (tmp_path / "file").read_bytes() == b"head" + bytes(100)
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("max 100000", 8), ("150000 100000", 2), ("50000 100000", 1), ("", 8)])
+def test_cores_are_those_of_the_affinity_and_the_quota(
+    quota: str, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(8), raising=False)
+    monkeypatch.setattr(host, "CPU_MAX", tmp_path / "cpu.max")
+    if quota:
+        (tmp_path / "cpu.max").write_text(quota)
+    assert host.cores() == cores

@@ -20,6 +20,7 @@ from filelock import lock_descriptor
 
 WINDOWS = os.name == "nt"
 STATM = Path("/proc/self/statm")  # pages: total, resident, resident from files, …
+CPU_MAX = Path("/sys/fs/cgroup/cpu.max")  # microseconds of all cores in a period, and the period
 PATIENCE = 2.0  # seconds to wait for other processes to close a file that is to be replaced
 M_MMAP_THRESHOLD = -3  # from glibc's malloc.h
 
@@ -126,10 +127,13 @@ def reuse_address(bound: socket.socket) -> None:
 
 
 def cores() -> int:
-    """The number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """The number of cores that this process may use: by its affinity, and by the quota of its container."""
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = CPU_MAX.read_text(encoding="ascii").split()
+        return max(1, min(found, -(-int(quota) // int(period))))
+    except (OSError, ValueError):  # no such limit: «max»
+        return found
 
 
 def processor() -> str:

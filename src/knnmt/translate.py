@@ -83,7 +83,7 @@ class Translator:
         retriever: Retriever | None = None,
         trace: Trace = NO_TRACE,
         device: str = "auto",
-        dtype: str = "auto",
+        precision: str = "auto",
         langs: str | None = None,
     ) -> None:
         if store is not None and not isinstance(store, AnyStore):
@@ -96,7 +96,7 @@ class Translator:
             raise UsageError(f"there is no system {system!r}: use auto, base, {', '.join(SYSTEMS)}")
         if store is None and system not in (None, "base"):
             raise UsageError(f"the system {system} needs a store: make one with `knnmt build`")
-        self.model = model if isinstance(model, Model) else load(model, device=device, dtype=dtype, langs=langs)
+        self.model = model if isinstance(model, Model) else load(model, device=device, precision=precision, langs=langs)
         self.store, self.left_out = store, frozenset(left_out)
         self.retriever, self.trace = retriever, trace
         if store is not None:

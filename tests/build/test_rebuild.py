@@ -139,6 +139,6 @@ def test_a_store_may_be_built_right_here(
 def test_a_model_in_another_precision_makes_another_store(
     model_folder: Callable[[str], Path], corpus: Path, there: Path
 ) -> None:
-    coarse = load(model_folder("marian"), langs="de-en", device="cpu", dtype="bfloat16")
+    coarse = load(model_folder("marian"), langs="de-en", device="cpu", precision="bfloat16")
     with pytest.raises(UsageError, match="holds another datastore"):
         build([corpus], coarse, there, "de-en", SETTINGS)

@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-from knnmt import terminal
-from knnmt.cli.app import ORDER
+from knnmt import host, terminal
+from knnmt.cli.app import ORDER, use_threads
 from knnmt.errors import writing_to
 from knnmt.systems.table import SYSTEMS
 
@@ -63,3 +64,14 @@ def test_a_full_disk_is_told_with_its_place_and_what_is_free(tmp_path: Path) -> 
     assert line.startswith(f"No space left on device: {tmp_path / 'x'} (")
     assert " free on the file system at /" in line
     assert line.endswith("; what is done is kept")
+
+
+@pytest.mark.parametrize(("asked", "cores", "used"), [(None, 64, 16), (None, 4, 4), (40, 64, 40), (1, 4, 1)])
+def test_threads(asked: int | None, cores: int, used: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All cores by default, but no more than a decoding step can use."""
+    found: list[int] = []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: cores)
+    monkeypatch.setattr(torch, "set_num_threads", found.append)
+    monkeypatch.setattr(host, "cores", lambda: cores)
+    use_threads(asked)
+    assert found == [used]

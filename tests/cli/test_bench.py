@@ -10,7 +10,7 @@ def test_bench(tiny: Path, store: Path, tmp_path: Path) -> None:
     text = tmp_path / "in.de"
     text.write_text("der Hund\ndie Katze sieht das Haus\n\nder Baum im Garten\n", encoding="utf-8")
     out = tmp_path / "results.json"
-    options = ("-s", store, "-m", tiny, "--threads", "1", "--batch-size", "2", "--beam", "2")
+    options = ("-s", store, "-m", tiny, "--threads", "1", "--batch-size", "2", "--beam", "2", "--no-first-pass")
     few = "note: 2 rounds are few for an interval: give 10 or more (--pairs)\n"
     shown = fine(knnmt("bench", text, *options, "--pairs", "2", "--systems", "base,fast,faster", "-o", out), few)
     for word in ("times base", "95% interval", "fast", "faster", "lookup", "λ=0", "3 segments"):
@@ -30,6 +30,7 @@ def test_bench(tiny: Path, store: Path, tmp_path: Path) -> None:
     assert timed[:3] == [("base", None), ("faster", 1), ("generate()", None)]
     other = content["speed"][2]
     assert other["same"] == other["segments"] == 3
+    assert other["first"] is None
     assert ("faster", "k=4096") in [(left["system"], left["what"]) for left in content["skipped"]]
 
     shown = fine(knnmt("bench", text, *options, "--systems", "faster", "--memory", "1"))

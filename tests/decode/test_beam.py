@@ -15,9 +15,10 @@ from knnmt.model.transformer import States, Transformer
 Ragged = tuple[Tensor, Tensor]
 
 
-@pytest.fixture(params=["growing", "static"], autouse=True)
+@pytest.fixture(params=["compiled", "growing", "static"], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps as on a CPU, and as on a GPU, where they keep their shapes."""
+    """Steps as on a CPU, compiled or, in half precision, not, and as on a GPU, where they keep their shapes."""
+    monkeypatch.setattr(beam, "compiled", lambda states: request.param == "compiled")
     monkeypatch.setattr(beam, "static", lambda device: request.param == "static")
 
 

@@ -123,7 +123,7 @@ def test_everything_is_made_and_told(done: tuple[Path, Results], data: Path, wri
     assert [domain.title for domain in results.domains] == ["The first", "two"]
     assert [list(domain.systems) for domain in results.domains] == [["base", *RUNS], ["base", "faster"]]
     assert results.machine["device"] == "cpu"
-    assert results.machine["dtype"] == "float32"
+    assert results.machine["precision"] == "float32"
     assert {"python", "torch", "transformers", "sacrebleu"} <= set(results.versions)
 
     config = Config.load(written)

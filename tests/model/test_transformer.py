@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from knnmt.decode.cache import Cache
+from knnmt.decode.paths import PathCache, SourceKeys
 from knnmt.model.checkpoint import FAMILIES, convert
-from knnmt.model.transformer import Linear
+from knnmt.model.linear import Linear
 
 Ragged = tuple[Tensor, Tensor]
 
@@ -47,18 +48,20 @@ def test_steps_equal_teacher_forcing(hf: Any, ragged: Ragged) -> None:
 
 
 @torch.inference_mode()
-def test_a_beam_sees_its_own_past_and_no_other(hf: Any, ragged: Ragged) -> None:
+@pytest.mark.parametrize("kind", [Cache, PathCache])
+def test_a_beam_sees_its_own_past_and_no_other(hf: Any, ragged: Ragged, kind: type[Cache | PathCache]) -> None:
     """Three beams that swap and share parents must equal three targets that were spelled out."""
     ours = convert(hf, FAMILIES[hf.config.model_type])
     ids, mask = ragged
     encoded = ours.encode(ids, mask)
     tokens = torch.randint(8, 900, (40, 12, 3), generator=torch.Generator().manual_seed(1))
     parents = torch.randint(0, 3, (40, 12, 3), generator=torch.Generator().manual_seed(2))
-    cache = Cache(ours, encoded, beams=3)
+    cache, source = kind(ours, encoded, 3), SourceKeys(encoded) if kind is PathCache else encoded
     spelled = torch.zeros(12, 3, 0, dtype=torch.int64)
     for position in range(40):  # long enough for the cache to grow
         spelled = torch.cat((spelled, tokens[position][:, :, None]), dim=2)
-        states = ours.step(tokens[position], torch.tensor([position]), encoded, cache)
+        cache.reserve(position)
+        states = ours.step(tokens[position], torch.tensor([position]), source, cache)
         cache.advance(parents[position])
         if position in (0, 1, 5, 39):
             for beam in range(3):
@@ -102,7 +105,7 @@ def test_a_packed_matrix_gives_the_same(activation: str) -> None:
     rows = torch.randn(3, 7, 24)
     with torch.inference_mode():
         expected = layer(rows)
-        layer.pack()
+        layer.pack("float32")
         torch.testing.assert_close(layer(rows), expected, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(layer(rows[0, :1]), expected[0, :1], atol=1e-5, rtol=1e-5)
 
@@ -110,13 +113,13 @@ def test_a_packed_matrix_gives_the_same(activation: str) -> None:
 def test_a_processor_that_cannot_pack_bfloat16_computes_with_it_all_the_same() -> None:
     program = """
 import torch
-from knnmt.model.transformer import Linear
+from knnmt.model.linear import Linear
 layer = Linear(24, 40, "relu")
 torch.nn.init.normal_(layer.weight), torch.nn.init.normal_(layer.bias)
 rows = torch.randn(7, 24)
 with torch.inference_mode():
     expected = layer(rows)
-    layer.to(torch.bfloat16).pack()
+    layer.to(torch.bfloat16).pack("bfloat16")
     torch.testing.assert_close(layer(rows.bfloat16()).float(), expected, atol=0.2, rtol=0.02)
 """
     old = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}  # what torch takes this processor for

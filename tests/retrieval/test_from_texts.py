@@ -111,7 +111,7 @@ def same(ours: Sequence[Near], theirs: Sequence[Near]) -> None:
 
 def test_stores_find_what_the_texts_say(model_folder: Callable[[str], Path], tmp_path: Path) -> None:
     folder = model_folder("marian")
-    model = load(folder, langs="de-en", device="cpu", dtype="float32")
+    model = load(folder, langs="de-en", device="cpu", precision="float32")
     settings = BuildSettings(clean=None, cluster_size=10_000, k_max=None)
     corpus = parallel_text(tmp_path / "corpus.tsv", 16)
     store = Datastore.build(corpus, out=tmp_path / "store", langs="de-en", model=model, settings=settings)

@@ -107,7 +107,9 @@ def change_weights(folder: Path, name: str) -> None:
 
 def test_a_store_takes_the_model_that_made_it(store: Datastore, model: Model, tmp_path: Path) -> None:
     store.check(model)
-    store.check(load(copied(Path(model.name), tmp_path), langs="de-en", dtype="bfloat16"))  # wherever, in any precision
+    store.check(
+        load(copied(Path(model.name), tmp_path), langs="de-en", precision="bfloat16")
+    )  # wherever, in any precision
 
 
 def test_a_store_refuses_other_weights(store: Datastore, model: Model, tmp_path: Path) -> None:
@@ -147,7 +149,9 @@ def test_a_store_refuses_other_languages_and_names_both_pairs(
 
 
 def test_the_fingerprint_is_the_models_and_not_its_precisions(model_folder: Callable[[str], Path]) -> None:
-    prints = {load(model_folder("marian"), langs="de-en", dtype=dtype).fingerprint for dtype in ("float32", "bfloat16")}
+    prints = {
+        load(model_folder("marian"), langs="de-en", precision=each).fingerprint for each in ("float32", "bfloat16")
+    }
     assert len(prints) == 1
     assert prints.isdisjoint({load(model_folder("m2m_100"), langs="de-en").fingerprint})
 

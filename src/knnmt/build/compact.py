@@ -132,7 +132,7 @@ def _plan(store: Store, model: StateModel, change: _Change, full: bool) -> str:
     """A digest of all that the result depends on."""
     content = [
         [store.manifest.plan, store.manifest.journal, *(part.folder.name for part in store.parts)],
-        [model.device.type, str(model.transformer.dtype), full],
+        [model.device.type, model.transformer.precision, full],
         [sorted(store.lessons.removed), sorted(store.lessons.folded)],
         [[*astuple(lesson.segment)] for lesson in change.lessons],
     ]

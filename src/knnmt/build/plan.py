@@ -37,7 +37,7 @@ def plan_of(
     content = {
         "format": FORMAT,
         "files": [(str(path), files.checksum(path)) for path in paths],  # segments name the file they come from
-        "model": [model.fingerprint, model.tokenizer.fingerprint, model.device.type, str(model.transformer.dtype)],
+        "model": [model.fingerprint, model.tokenizer.fingerprint, model.device.type, model.transformer.precision],
         "languages": str(languages),
         "settings": settings.model_dump(mode="json"),
     }

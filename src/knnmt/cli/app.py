@@ -21,6 +21,8 @@ ORDER = (
     "tune", "evaluate", "inspect", "verify", "stats", "align", "bench",
 )  # fmt: skip
 
+MOST_THREADS = 16  # by default: the matrices of a decoding step are too small for more
+
 
 class Commands(TyperGroup):
     """The commands; an error with a known cause is one line on standard error."""
@@ -88,8 +90,8 @@ NprobeOption = Annotated[
     int | None, typer.Option(help="Lists searched, of a FAISS index or large types. [default: 32]")
 ]
 DeviceOption = Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:N.")]
-DtypeOption = Annotated[str, typer.Option(help="Precision: auto, float32, float16 or bfloat16.")]
-ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads. [default: all cores]")]
+PrecisionOption = Annotated[str, typer.Option(help="Precision: auto, float32, float16, bfloat16 or int8.")]
+ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads. [default: all cores, at most 16]")]
 WorkersOption = Annotated[int | None, typer.Option(min=1, help="Worker threads. [default: all cores]")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
@@ -142,15 +144,21 @@ def weighted(stores: list[Path] | None, weights: str | None) -> "list[Path] | di
     return made if len(made) == len(stores) else stores  # a store given twice is refused where they are opened
 
 
-def load_model(name: str, langs: str | None, device: str, dtype: str, threads: int | None) -> "Model":
+def load_model(name: str, langs: str | None, device: str, precision: str, threads: int | None) -> "Model":
     """Load the model that a command names."""
-    import torch
-
     from knnmt.model.checkpoint import load
 
-    if threads is not None:
-        torch.set_num_threads(threads)
-    return load(name, device=device, dtype=dtype, langs=langs)
+    use_threads(threads)
+    return load(name, device=device, precision=precision, langs=langs)
+
+
+def use_threads(threads: int | None) -> None:
+    """Compute with so many threads; by default with those of OMP_NUM_THREADS or all cores, but at most 16."""
+    import torch
+
+    from knnmt.host import cores
+
+    torch.set_num_threads(threads or min(torch.get_num_threads(), cores(), MOST_THREADS))
 
 
 def fail(message: str, code: int) -> NoReturn:

@@ -12,18 +12,17 @@ import typer
 from knnmt import terminal
 from knnmt.cli.app import (
     DeviceOption,
-    DtypeOption,
-    IndexOption,
     JsonOption,
     LangsOption,
     ModelOption,
-    NprobeOption,
+    PrecisionOption,
     StoreOption,
     ThreadsOption,
     app,
     load_model,
+    use_threads,
 )
-from knnmt.cli.options import checked
+from knnmt.cli.options import Command, Fields, options
 from knnmt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,8 +37,15 @@ ENOUGH = 10  # rounds
 Progress = Callable[[str, int, int | None], None] | None
 
 
-@app.command()
+@app.command(cls=Command)
+@options(
+    settings=Fields(
+        "lab.bench.settings:BenchSettings",
+        "pairs", "segments", "beam", "batch_size", "k", "c", "weight", "index", "nprobe", "engines", "first_pass",
+    )
+)  # fmt: skip
 def bench(
+    *,
     input: Annotated[Path | None, typer.Argument(help="Text, one segment a line; not with --synthetic.")] = None,
     store: StoreOption = None,
     model: ModelOption = "mini-de-en",
@@ -47,19 +53,7 @@ def bench(
     systems: Annotated[
         str | None, typer.Option(help="Systems to time beside base MT, comma-separated. [default: all of the store]")
     ] = None,
-    pairs: Annotated[int, typer.Option(help="Interleaved rounds of base MT and each system.")] = 10,
-    segments: Annotated[int, typer.Option(help="Use the first N segments only.")] = 500,
-    beam: Annotated[int, typer.Option(help="Beam size; 1 is greedy search.")] = 5,
-    batch_size: Annotated[int, typer.Option(help="Segments in a batch.")] = 32,
-    k: Annotated[int, typer.Option("-k", help="Neighbours.")] = 16,
-    c: Annotated[
-        int | None, typer.Option("-c", help="Tokens or prototypes that a source token sees. [default: by the system]")
-    ] = None,
-    weight: Annotated[
-        float, typer.Option("--lambda", help="Weight of p_kNN; with 0 all systems do their work in the same steps.")
-    ] = 0.0,
-    index: IndexOption = None,
-    nprobe: NprobeOption = None,
+    settings: "BenchSettings",
     sweep: Annotated[
         list[str] | None,
         typer.Option(help="k=8,16,64 or c=…, nprobe=…, batch-size=…, beam=…, length=…, store=DIR,DIR; repeatable."),
@@ -67,9 +61,6 @@ def bench(
     memory: Annotated[
         int | None, typer.Option(min=1, help="Find the largest batch that fits in N MiB, instead of timing.")
     ] = None,
-    engines: Annotated[
-        bool, typer.Option("--engines", help="Also time generate() and, if installed, CTranslate2.")
-    ] = False,
     synthetic: Annotated[
         str | None, typer.Option(help="Time synthetic stores of these sizes in tokens instead, such as 1e5,1e6.")
     ] = None,
@@ -80,28 +71,21 @@ def bench(
     scratch: Annotated[Path | None, typer.Option(help="Folder for synthetic stores while they are timed.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="JSON file to write all figures to.")] = None,
     device: DeviceOption = "auto",
-    dtype: DtypeOption = "auto",
+    precision: PrecisionOption = "auto",
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Time the systems against base MT, interleaved in one process. Ratios with 95% intervals, stages, peak memory."""
-    import torch
-
     from knnmt.lab.bench.machine import device_named, machine, versions
-    from knnmt.lab.bench.settings import BenchSettings, Sweep
+    from knnmt.lab.bench.settings import Sweep
 
     named = tuple(name.strip() for name in (systems or "").split(",") if name.strip())
-    settings = checked(
-        BenchSettings, systems=named, pairs=pairs, segments=segments, beam=beam, batch_size=batch_size, k=k, c=c,
-        engines=engines, index=bool(index), **{"lambda": weight},
-        **({} if nprobe is None else {"nprobe": nprobe}),
-    )  # fmt: skip
+    settings = settings.model_copy(update={"systems": named})
     sweeps = [Sweep.parse(text) for text in sweep or ()]
     _check(named, input, synthetic)
     if output is not None:
         terminal.require_writable(output, input)
-    if threads is not None:
-        torch.set_num_threads(threads)
+    use_threads(threads)
     rows: dict[str, Any]
     with terminal.stages() as progress:
         if synthetic is not None:
@@ -109,7 +93,7 @@ def bench(
             rows = {"growth": _grow(synthetic, width, cluster_size, settings, place, scratch, progress)}
         else:
             texts = terminal.read_lines(input) if input is not None else []
-            loaded = load_model(model, langs, device, dtype, threads)
+            loaded = load_model(model, langs, device, precision, threads)
             place = loaded.device
             rows = _time(loaded, store, texts, settings, sweeps, memory, progress)
     given = {"sweeps": sweep or [], "model": model, "store": str(store) if store is not None else None}
@@ -229,7 +213,7 @@ def _show_speed(rows: "list[Speed]", settings: "BenchSettings") -> None:
         if len({getattr(row, name) for row in rows} - {None}) > 1
     ]
     heads = [name.replace("_", " ") for name in varied]
-    numbers = (*heads, "times base", "95% interval", "segments/s", "seconds", "peak")
+    numbers = (*heads, "times base", "95% interval", "segments/s", "seconds", "first pass", "peak")
     table = terminal.table("system", *numbers, numbers=numbers)
     for row in rows:
         values = [getattr(row, name) for name in varied]
@@ -238,7 +222,7 @@ def _show_speed(rows: "list[Speed]", settings: "BenchSettings") -> None:
             row.system, *("" if value is None else f"{value:,.4g}" for value in values),
             f"{row.ratio.mean:.3f}" if row.ratio is not None else "1",
             f"{row.ratio.low:.3f} to {row.ratio.high:.3f}" if row.ratio is not None else "",
-            f"{row.per_second:.1f}", f"{row.seconds.median:.2f}",
+            f"{row.per_second:.1f}", f"{row.seconds.median:.2f}", "" if row.first is None else f"{row.first:.2f}",
             "" if held is None else terminal.size(held),
         )  # fmt: skip
     terminal.show(table)

@@ -11,10 +11,10 @@ from knnmt import terminal
 from knnmt.cli.app import (
     CorpusArgument,
     DeviceOption,
-    DtypeOption,
     JsonOption,
     ModelOption,
     PairOption,
+    PrecisionOption,
     StoreNeeded,
     ThreadsOption,
     app,
@@ -103,7 +103,7 @@ def tune(
         Path | None, typer.Option("--output", "-o", help="Settings file to write, for --settings of other commands.")
     ] = None,
     device: DeviceOption = "auto",
-    dtype: DtypeOption = "auto",
+    precision: PrecisionOption = "auto",
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -123,7 +123,7 @@ def tune(
         terminal.require_writable(output, *dev)
     segments = list(itertools.islice(read_all(dev, Languages.parse(langs)), settings.limit))
     opened = Datastore.open(store)
-    loaded = load_model(model, langs, device, dtype, threads)
+    loaded = load_model(model, langs, device, precision, threads)
     opened.check(loaded)
     found = overlaps(opened, [segment.source for segment in segments])
     excluded = settings.exclude_overlaps

@@ -11,9 +11,9 @@ import typer
 from knnmt import terminal
 from knnmt.cli.app import (
     DeviceOption,
-    DtypeOption,
     JsonOption,
     ModelOption,
+    PrecisionOption,
     StoreArgument,
     WorkersOption,
     app,
@@ -33,7 +33,7 @@ def add(
     name: Annotated[str | None, typer.Option("--id", help="Id of the segment; replaces one with this id.")] = None,
     model: ModelOption = "mini-de-en",
     device: DeviceOption = "auto",
-    dtype: DtypeOption = "auto",
+    precision: PrecisionOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Teach a store segments. The next translation uses them.
@@ -49,7 +49,7 @@ def add(
         raise UsageError("give files of segments, or one segment by --source and --target")
     opened = Datastore.open(store)
     languages = Languages.parse(opened.manifest.languages)
-    loaded = load_model(model, opened.manifest.languages, device, dtype, None)
+    loaded = load_model(model, opened.manifest.languages, device, precision, None)
     faults: list[str] = []
     added = Added()
 
@@ -107,14 +107,14 @@ def compact(
     full: Annotated[bool, typer.Option("--full", help="Merge all parts into one.")] = False,
     workers: WorkersOption = None,
     device: DeviceOption = "auto",
-    dtype: DtypeOption = "auto",
+    precision: PrecisionOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Seal taught segments into a part, and erase removed ones. The store can be used meanwhile."""
     from knnmt.datastore import Datastore
 
     opened = Datastore.open(store)
-    loaded = load_model(model, opened.manifest.languages, device, dtype, None)
+    loaded = load_model(model, opened.manifest.languages, device, precision, None)
     with terminal.stages() as progress:
         report = opened.compact(loaded, full=full, workers=workers, progress=progress)
     if as_json:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from knnmt import terminal
-from knnmt.cli.app import DeviceOption, DtypeOption, JsonOption, ThreadsOption, app
+from knnmt.cli.app import DeviceOption, JsonOption, PrecisionOption, ThreadsOption, app, use_threads
 from knnmt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,13 +27,11 @@ def reproduce(
     make_report: Annotated[bool, typer.Option("--report/--no-report", help="Write an HTML report with plots.")] = True,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes for scoring. [default: all cores]")] = None,
     device: DeviceOption = "auto",
-    dtype: DtypeOption = "auto",
+    precision: PrecisionOption = "auto",
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a whole experiment. Builds stores, tunes, translates and scores; resumable."""
-    import torch
-
     from knnmt.lab.report.tables import quality
     from knnmt.lab.reproduce import Config
     from knnmt.lab.reproduce import reproduce as run
@@ -41,10 +39,9 @@ def reproduce(
     asked = Config.load(config)
     if not data.is_dir():
         raise UsageError(f"{data} is not a folder: --data is the one that the paths in {config} are relative to")
-    if threads is not None:
-        torch.set_num_threads(threads)
+    use_threads(threads)
     with terminal.stages() as progress:
-        results = run(asked, data, out, device=device, dtype=dtype, jobs=jobs, progress=progress)
+        results = run(asked, data, out, device=device, precision=precision, jobs=jobs, progress=progress)
     page = _report([results], bench or [], out / "report") if make_report else None
     if as_json:
         typer.echo(json.dumps(results.model_dump(mode="json"), indent=1, ensure_ascii=False))

@@ -10,10 +10,10 @@ import typer
 from knnmt import terminal
 from knnmt.cli.app import (
     DeviceOption,
-    DtypeOption,
     JsonOption,
     LangsOption,
     ModelOption,
+    PrecisionOption,
     SettingsOption,
     StoreWeightsOption,
     SystemOption,
@@ -58,7 +58,7 @@ def serve(
     ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Do not let clients change the store.")] = False,
     device: DeviceOption = "auto",
-    dtype: DtypeOption = "auto",
+    precision: PrecisionOption = "auto",
     threads: ThreadsOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Log warnings only, not every request.")] = False,
     as_json: JsonOption = False,
@@ -81,7 +81,7 @@ def serve(
     settings = settings.model_copy(update={"teach": not read_only})
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("knnmt").setLevel(logging.WARNING if quiet else logging.INFO)
-    loaded = load_model(model, langs, device, dtype, threads)
+    loaded = load_model(model, langs, device, precision, threads)
     stores = weighted(store, store_weights)
     translator = Translator(loaded, stores, system=system, retrieval=retrieval_settings(settings_file))
     languages = languages_of(translator, langs)

@@ -11,10 +11,10 @@ from knnmt import terminal
 from knnmt.cli.app import (
     CorpusArgument,
     DeviceOption,
-    DtypeOption,
     JsonOption,
     ModelOption,
     PairOption,
+    PrecisionOption,
     StoresArgument,
     WorkersOption,
     app,
@@ -52,7 +52,7 @@ def build(
     tune: Annotated[bool, typer.Option("--tune", help="Tune on held-out segments of the corpus.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an existing store.")] = False,
     device: DeviceOption = "auto",
-    dtype: DtypeOption = "auto",
+    precision: PrecisionOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Build a store from parallel text. Resumable: the same command again continues an interrupted build."""
@@ -69,7 +69,7 @@ def build(
     for name in settings.systems:
         require_system(name)
     dev = None if tune_on is None else list(read_all([tune_on], Languages.parse(langs)))
-    loaded = load_model(model, langs, device, dtype, None)
+    loaded = load_model(model, langs, device, precision, None)
     with terminal.stages() as progress:
         report = building.build(
             corpus, loaded, out, langs, settings,

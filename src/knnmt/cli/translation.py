@@ -12,10 +12,10 @@ import typer
 from knnmt import terminal
 from knnmt.cli.app import (
     DeviceOption,
-    DtypeOption,
     JsonOption,
     LangsOption,
     ModelOption,
+    PrecisionOption,
     SettingsOption,
     StoresNeeded,
     StoresOption,
@@ -24,6 +24,7 @@ from knnmt.cli.app import (
     ThreadsOption,
     app,
     retrieval_settings,
+    use_threads,
     weighted,
 )
 from knnmt.cli.options import Command, Fields, options
@@ -72,7 +73,7 @@ def translate(
     settings: "TranslateSettings",
     window: Annotated[int, typer.Option(min=1, help="Maximum lines read ahead; 1 for interactive use.")] = 1024,
     device: DeviceOption = "auto",
-    dtype: DtypeOption = "auto",
+    precision: PrecisionOption = "auto",
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -93,7 +94,7 @@ def translate(
         if leave_out_own and opened is not None:
             texts = list(texts)
             left_out = _own(opened, texts)
-        translator = _translator(model, opened, system, chosen, langs, device, dtype, threads, left_out)
+        translator = _translator(model, opened, system, chosen, langs, device, precision, threads, left_out)
         bar = stack.enter_context(terminal.bar("translating", total, quiet=typing))
         found_all = translator.stream(texts, settings, window=1 if typing else window, progress=bar)
         for number, found in enumerate(found_all, start=1):
@@ -122,7 +123,7 @@ def explain(
     neighbours: Annotated[int, typer.Option(min=0, max=8, help="Training segments shown per token.")] = 2,
     settings: "TranslateSettings",
     device: DeviceOption = "auto",
-    dtype: DtypeOption = "auto",
+    precision: PrecisionOption = "auto",
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -130,7 +131,7 @@ def explain(
     if system == "base":
         raise UsageError("base MT uses no store, so there is nothing to explain: name another --system, or none")
     stores, retrieval = weighted(store, store_weights), retrieval_settings(settings_file)
-    translator = _translator(model, stores, system, retrieval, langs, device, dtype, threads)
+    translator = _translator(model, stores, system, retrieval, langs, device, precision, threads)
     found = translator.translate([text], settings.model_copy(update={"evidence": True}))[0]
     if as_json:
         tokens = [asdict(each) | {"memory": each.memory} for each in found.evidence]
@@ -195,14 +196,18 @@ def _own(store: "AnyStore", texts: list[str]) -> frozenset[int]:
 
 def _translator(
     model: str, store: "Paths | AnyStore | None", system: str | None, retrieval: "Tuned | None",
-    langs: str | None, device: str, dtype: str, threads: int | None, left_out: frozenset[int] = frozenset(),
+    langs: str | None, device: str, precision: str, threads: int | None, left_out: frozenset[int] = frozenset(),
 ) -> "Translator":  # fmt: skip
-    import torch
-
     from knnmt.translate import Translator
 
-    if threads is not None:
-        torch.set_num_threads(threads)
+    use_threads(threads)
     return Translator(
-        model, store, system=system, retrieval=retrieval, left_out=left_out, langs=langs, device=device, dtype=dtype
+        model,
+        store,
+        system=system,
+        retrieval=retrieval,
+        left_out=left_out,
+        langs=langs,
+        device=device,
+        precision=precision,
     )

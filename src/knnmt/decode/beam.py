@@ -17,14 +17,17 @@ from torch import Tensor
 
 from knnmt.decode.cache import Cache, StaticCache
 from knnmt.decode.graph import Replayed
+from knnmt.decode.kernels import WORTH, extend, normalise
+from knnmt.decode.paths import PathCache, SourceKeys
 from knnmt.decode.repetition import EVERY, ends, runs_at_end
+from knnmt.loops import share_evenly
 from knnmt.model.tokenizer import SpecialTokens
 from knnmt.model.transformer import Encoded, States, Transformer
 from knnmt.trace import NO_TRACE, Trace
 
 NEVER = -1.0e9  # score of an impossible hypothesis; finite, so that sums stay comparable
-# a fraction, and a number, of finished sentences at which they leave the batch, which copies the caches
-LEAVE = 0.2, 1
+# a fraction, and a number, of finished sentences at which they leave the batch
+LEAVE = 0.1, 1
 LEAVE_GPU = 0.4, 32  # the step is captured anew, too
 ASKED = 4  # steps on a GPU after which it is asked how many sentences have finished
 BLOCK = 64  # vocabulary entries per block in `_top`
@@ -170,10 +173,14 @@ class _Search:
         trace: Trace,
     ) -> None:
         device, batch, longest = source.states.device, len(limit), int(limit.max())
-        self.model, self.source, self.lookup, self.trace = model, source, lookup, trace
+        self.model, self.lookup, self.trace = model, lookup, trace
         self.special, self.early_stopping = special, early_stopping
         self.static = static(device)
-        self.cache = (StaticCache if self.static else Cache)(model, source, beams)
+        self.compiled = compiled(source.states)
+        self.source: Encoded | SourceKeys = SourceKeys(source) if self.compiled else source
+        self.cache: Cache | PathCache = (PathCache if self.compiled else StaticCache if self.static else Cache)(
+            model, source, beams
+        )
         self.banned = torch.tensor(special.banned, dtype=torch.int64, device=device)
         self.limit = torch.from_numpy(limit).to(device)
         self.closes = True  # whether some sentence may reach its limit in this step
@@ -198,19 +205,35 @@ class _Search:
         """Extend all beams by a token."""
         states = self.model.step(self.beams.tokens, self.beams.step, self.source, self.cache)
         logits = self.model.logits(states.output)
-        normaliser = logits[:, :, 0] - logits.log_softmax(dim=-1)[:, :, 0]  # twice as fast as logsumexp
+        normaliser = normalise(logits) if self.compiled else _normaliser(logits)
         if self.lookup is not None:
             with self.trace.stage("combine"):
                 normaliser = self.lookup.mix(states, logits, normaliser)
-        logits.index_fill_(2, self.banned, -torch.inf)
-        self._take(self._next(logits, normaliser))
+        if self.compiled:
+            self._extend(logits, normaliser)
+        else:
+            logits.index_fill_(2, self.banned, -torch.inf)
+            self._take(self._next(logits, normaliser))
 
     def force(self, token: int) -> None:
         """Extend all beams by this token, whatever the model says."""
         now = self.beams
         self.model.step(now.tokens, now.step, self.source, self.cache)
-        same = self.same.expand_as(now.parents)
+        same = self.same.repeat(len(now.parents), 1)
         self._take(now._replace(step=now.step + 1, tokens=torch.full_like(now.tokens, token), parents=same))
+
+    def _extend(self, logits: Tensor, normaliser: Tensor) -> None:
+        """`_next` and `_take` in one compiled loop, in place."""
+        now, step = self.beams, self.cache.length
+        changed = now.tokens, now.parents, now.running, now.done, *now.finished, self.history
+        share_evenly(
+            extend, len(logits), logits[0].numel(), WORTH, logits.numpy(), normaliser.contiguous().numpy(),
+            self.banned.numpy(), self.limit.numpy(), self.special.end, self.special.forced_end, self.early_stopping,
+            np.float32(NEVER), step, self.lengths.numpy()[step],
+            *(each.numpy() for each in changed),
+        )  # fmt: skip
+        self.cache.advance(now.parents)
+        now.step.add_(1)
 
     def _next(self, logits: Tensor, normaliser: Tensor) -> _Beams:
         """The beams after a step, by logits (B, K, V) and their normaliser (B, K)."""
@@ -254,7 +277,7 @@ class _Search:
     def keep(self, rows: Tensor) -> None:
         """Keep only these sentences. rows: (N,) int64, ascending."""
         self.beams, self.source, self.limit = self.beams.keep(rows), self.source.keep(rows), self.limit[rows]
-        self.history = self.history[:, rows]
+        self.history = self.history.index_select(1, rows)
         self.cache.keep(rows)
         if self.lookup is not None:
             with self.trace.stage("lookup"):
@@ -271,6 +294,11 @@ def static(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
+def compiled(states: Tensor) -> bool:
+    """Whether steps run in loops that are compiled for a CPU."""
+    return states.device.type == "cpu" and states.dtype == torch.float32
+
+
 def _loops(history: Tensor, step: int, longest: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which sentences repeat themselves for `longest` (B,) tokens. history: (2, B, steps, K); (B,)."""
     count = min(step + 1, int(longest.max()))
@@ -278,6 +306,11 @@ def _loops(history: Tensor, step: int, longest: NDArray[np.int64]) -> NDArray[np
         return np.zeros(len(longest), dtype=np.bool_)
     found: NDArray[np.bool_] = runs_at_end(ends(history.cpu().numpy(), step, count)) >= longest
     return found
+
+
+def _normaliser(logits: Tensor) -> Tensor:
+    """log Σ exp, (B, K, V) to (B, K); twice as fast as logsumexp."""
+    return logits[:, :, 0] - logits.log_softmax(dim=-1)[:, :, 0]
 
 
 def _top(logits: Tensor, shift: Tensor, count: int) -> tuple[Tensor, Tensor]:

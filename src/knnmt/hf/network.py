@@ -30,10 +30,9 @@ class Network:
         return encoder
 
     @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the weights."""
-        dtype: torch.dtype = self.hf.dtype
-        return dtype
+    def precision(self) -> str:
+        """The precision of the weights."""
+        return str(self.hf.dtype).removeprefix("torch.")
 
     def record(self, recorded: Recorded) -> ExitStack:
         """Record the decoder's states until the stack is closed."""

@@ -19,12 +19,12 @@ from torch import Tensor
 
 from knnmt.errors import ModelError, UsageError
 from knnmt.languages import Languages, closeness
+from knnmt.model.linear import DTYPES, Precision
 from knnmt.model.tokenizer import SpecialTokens, Tokenizer, language_codes
 from knnmt.model.transformer import Architecture, Transformer
 
 EMBEDDED = "mini-de-en"
 SAMPLES, SAMPLE = 64, 1 << 16  # of a weights file, for the fingerprint: count, and bytes of each
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ class Model:
     max_source: int  # maximum source tokens
     length_penalty: float
     files: tuple[Path, ...]  # weights on disk
+    langs: Languages | None = None  # as they were asked for
 
     @property
     def device(self) -> torch.device:
@@ -65,7 +66,7 @@ class Model:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the weights, independent of the dtype they are loaded in.
+        """A hash of the weights, independent of the precision they are loaded in.
 
         It covers samples of the files: training changes every weight.
         """
@@ -81,16 +82,16 @@ class Model:
 
 
 def load(
-    name: str | Path = EMBEDDED, *, device: str = "auto", dtype: str = "auto", langs: Languages | str | None = None
+    name: str | Path = EMBEDDED, *, device: str = "auto", precision: str = "auto", langs: Languages | str | None = None
 ) -> Model:
     """Load a checkpoint: `mini-de-en` (embedded), a folder, or a hub id such as `Helsinki-NLP/opus-mt-de-en`.
 
-    device is `cpu`, `cuda`, `cuda:1` or `auto`; dtype is `float32`, `float16`, `bfloat16` or `auto`: float16 on CUDA,
-    float32 elsewhere. Multilingual models need langs (`de-en`).
+    device is `cpu`, `cuda`, `cuda:1` or `auto`; precision is `float32`, `float16`, `bfloat16`, `int8` (on a CPU) or
+    `auto`: float16 on CUDA, float32 elsewhere. Multilingual models need langs (`de-en`).
     """
     pair = Languages.parse(langs) if isinstance(langs, str) else langs
     place = _device(device)
-    precision = _dtype(dtype, place)
+    chosen = _precision(precision, place)
     with _quiet_transformers():
         import transformers
 
@@ -106,7 +107,7 @@ def load(
             raise ModelError(f"{name}: unsupported model type {config.model_type!r}; knnmt supports {known}")
         try:
             hf, report = transformers.AutoModelForSeq2SeqLM.from_pretrained(
-                path, dtype=precision, output_loading_info=True, **options
+                path, dtype=DTYPES[chosen], output_loading_info=True, **options
             )
             hf_tokenizer = transformers.AutoTokenizer.from_pretrained(path, **options)
         except (
@@ -119,7 +120,7 @@ def load(
     tokenizer = Tokenizer(hf_tokenizer, source, target)
     transformer = convert(hf, family).to(place)
     if place.type == "cpu":
-        transformer.pack()
+        transformer.pack(chosen)
     return Model(
         name=str(name),
         transformer=transformer,
@@ -128,6 +129,7 @@ def load(
         max_source=min(transformer.architecture.max_positions, tokenizer.max_length),
         length_penalty=float(getattr(hf.generation_config, "length_penalty", None) or 1.0),
         files=_weights(path),
+        langs=pair,
     )
 
 
@@ -338,12 +340,14 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _dtype(name: str, device: torch.device) -> torch.dtype:
+def _precision(name: str, device: torch.device) -> Precision:
     if name == "auto":
-        return torch.float16 if device.type == "cuda" else torch.float32
+        return "float16" if device.type == "cuda" else "float32"
     if name not in DTYPES:
-        raise UsageError(f"unknown dtype {name!r}: use auto, {', '.join(DTYPES)}")
-    return DTYPES[name]
+        raise UsageError(f"unknown precision {name!r}: use auto, {', '.join(DTYPES)}")
+    if name == "int8" and device.type != "cpu":
+        raise UsageError(f"int8 runs on a CPU, not on {device.type}: use --precision float16, or --device cpu")
+    return name  # type: ignore[return-value]
 
 
 @contextlib.contextmanager

@@ -48,8 +48,8 @@ class Network(Protocol):
         ...
 
     @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of its weights."""
+    def precision(self) -> str:
+        """The precision that it computes in."""
         ...
 
     def encode(self, ids: Tensor, mask: Tensor) -> Encoded:

@@ -5,27 +5,21 @@ decoder works on sentences with beams: states are `(B, K, d)`, B sentences of K 
 once per sentence and shared by its beams, which are just more query rows. Inference only: no dropout, no gradients.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from knnmt.model.kernels import add_norm
+from knnmt.model.linear import Linear, Precision
 
 # not cuDNN's, which is compiled for every new shape: text that was not seen before has one at each step
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 FEW = 16  # rows of a query up to which plain matmuls are faster
 KeyKind = Literal["ffn_input", "output"]
-
-# each with oneDNN's name
-ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
-    "none": (lambda x: x, "none"),
-    "relu": (F.relu, "relu"),
-    "gelu": (F.gelu, "gelu"),
-    "silu": (F.silu, "swish"),
-}
 
 
 @dataclass(frozen=True)
@@ -73,16 +67,34 @@ class Encoded(NamedTuple):
         added = None if self.added is None else self.added[rows]
         return Encoded(self.states[rows], self.mask[rows], added, tuple((k[rows], v[rows]) for k, v in self.keys))
 
+    def attend(self, layer: int, projected: Tensor, attention: "Attention") -> Tensor:
+        """Attend to the source from queries (B, Q, d) of a layer. (B, Q, d)."""
+        (query,) = attention.split(projected, 1)
+        return attention.mix(query, *self.keys[layer], self.added)
 
-class Past(Protocol):
-    """The cache of self-attention: takes the new keys and values of a layer, returns all so far and a mask."""
 
-    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """New keys and values (B, H, Q, e); returns keys, values (B, H, L, e) and a mask (B or 1, 1, Q, L)."""
+class Seen(Protocol):
+    """What the decoder attends to: the source, or the past."""
+
+    def attend(self, layer: int, projected: Tensor, attention: "Attention") -> Tensor:
+        """Attend from new rows of a layer, (B, Q, d) queries or (B, Q, 3d) queries, keys and values. (B, Q, d)."""
         ...
 
 
-class Causal:
+class Past:
+    """The past of self-attention: takes the new keys and values of a layer, and gives all so far and a mask."""
+
+    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """New keys and values (B, H, Q, e); returns keys, values (B, H, L, e) and a mask (B or 1, 1, Q, L)."""
+        raise NotImplementedError
+
+    def attend(self, layer: int, projected: Tensor, attention: "Attention") -> Tensor:
+        """Append new rows, and attend from them. projected: (B, Q, 3d), query, key and value; (B, Q, d)."""
+        query, keys, values = attention.split(projected, 3)
+        return attention.mix(query, *self.append(layer, keys, values))
+
+
+class Causal(Past):
     """The past of a known target: a causal mask, and nothing cached."""
 
     def __init__(self, length: int, like: Tensor) -> None:
@@ -92,43 +104,6 @@ class Causal:
     def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return keys and values unchanged."""
         return keys, values, self.mask
-
-
-class Linear(nn.Module):
-    """A linear layer with an optional activation.
-
-    `pack` converts the weight to the CPU's layout, 1.5 to 4 times as fast for the few rows of a decoding step.
-    """
-
-    def __init__(self, inputs: int, outputs: int, activation: str = "none") -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(outputs, inputs))
-        self.bias: nn.Parameter | None = nn.Parameter(torch.empty(outputs))
-        self.activation = activation
-        self.packed: Tensor | None = None
-
-    def pack(self) -> None:
-        """Convert the weight to oneDNN's layout, if the CPU supports it for this dtype."""
-        if self.packed is None and packable(self.weight.dtype):
-            self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), None)
-            self.weight = nn.Parameter(self.weight.new_empty(0), requires_grad=False)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """(..., inputs) to (..., outputs)."""
-        function, fused = ACTIVATIONS[self.activation]
-        if self.packed is None:
-            return function(F.linear(x, self.weight, self.bias))
-        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, fused, [], "none")
-        return found
-
-
-def packable(dtype: torch.dtype) -> bool:
-    """Whether oneDNN packs weights of this dtype here: bfloat16 needs AVX-512, AVX-NE-CONVERT or similar."""
-    if not torch.backends.mkldnn.is_available():
-        return False
-    if dtype == torch.bfloat16:
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return dtype == torch.float32
 
 
 class Attention(nn.Module):
@@ -148,10 +123,9 @@ class Attention(nn.Module):
         parted = states.view(batch, length, parts, self.heads, width // (parts * self.heads))
         return parted.permute(2, 0, 3, 1, 4).unbind(0)
 
-    def forward(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+    def mix(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """Query (B, H, Q, e) over keys and values (B, H, L, e); mask (B, 1, 1 or Q, L), added. Returns (B, Q, d)."""
-        mixed = attend(query, keys, values, mask, self.scale)
-        return self.output(mixed.transpose(1, 2).flatten(2))
+        return attend(query, keys, values, mask, self.scale).transpose(1, 2).flatten(2)
 
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float) -> Tensor:
@@ -168,6 +142,13 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, sca
 def norm(layer: nn.LayerNorm, x: Tensor) -> Tensor:
     """Layer norm without the overhead of a module call."""
     return F.layer_norm(x, layer.normalized_shape, layer.weight, layer.bias, layer.eps)
+
+
+def sum_norm(layer: nn.LayerNorm, x: Tensor, branch: Tensor) -> Tensor:
+    """The layer norm of a sum."""
+    if x.device.type == "cpu" and x.dtype == torch.float32:
+        return add_norm(x, branch, layer.weight, layer.bias, layer.eps)
+    return norm(layer, x + branch)
 
 
 class FeedForward(nn.Module):
@@ -196,12 +177,14 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """(B, S, d) to (B, S, d)."""
+        attention = self.attention
         inner = norm(self.attention_norm, x) if self.norm_first else x
-        x = x + self.attention(*self.attention.split(self.attention.inputs(inner), 3), mask)
-        x = x if self.norm_first else norm(self.attention_norm, x)
-        x = x + self.ffn(norm(self.ffn_norm, x) if self.norm_first else x)
+        branch = attention.output(attention.mix(*attention.split(attention.inputs(inner), 3), mask))
         if not self.norm_first:
-            return norm(self.ffn_norm, x)
+            x = sum_norm(self.attention_norm, x, branch)
+            return sum_norm(self.ffn_norm, x, self.ffn(x))
+        x = x + branch
+        x = x + self.ffn(norm(self.ffn_norm, x))
         # pre-norm residuals are unbounded, and float16 overflows at 65504
         return x.clamp(-64500, 64500) if x.dtype == torch.float16 else x
 
@@ -224,23 +207,26 @@ class DecoderLayer(nn.Module):
         keys, values = self.cross_attention.split(self.cross_attention.inputs(states), 2)
         return keys.contiguous(), values.contiguous()
 
-    def forward(self, x: Tensor, index: int, source: Encoded, past: Past) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, index: int, source: Seen, past: Seen) -> tuple[Tensor, Tensor]:
         """x: (B, Q, d), Q new rows. Returns the layer's output and the input of its feed-forward block."""
-        inner = norm(self.self_norm, x) if self.norm_first else x
-        query, keys, values = self.self_attention.split(self.self_attention.inputs(inner), 3)
-        keys, values, mask = past.append(index, keys, values)
-        x = x + self.self_attention(query, keys, values, mask)
-        x = x if self.norm_first else norm(self.self_norm, x)
-
-        inner = norm(self.cross_norm, x) if self.norm_first else x
         assert self.cross_attention.query is not None
-        (query,) = self.cross_attention.split(self.cross_attention.query(inner), 1)
-        x = x + self.cross_attention(query, *source.keys[index], source.added)
-        x = x if self.norm_first else norm(self.cross_norm, x)
+        inner = norm(self.self_norm, x) if self.norm_first else x
+        branch = self.self_attention.output(past.attend(index, self.self_attention.inputs(inner), self.self_attention))
+        x, inner = self._added(x, branch, self.self_norm, self.cross_norm)
+        branch = self.cross_attention.output(
+            source.attend(index, self.cross_attention.query(inner), self.cross_attention)
+        )
+        x, inner = self._added(x, branch, self.cross_norm, self.ffn_norm)
+        branch = self.ffn(inner)
+        return (x + branch if self.norm_first else sum_norm(self.ffn_norm, x, branch)), inner
 
-        inner = norm(self.ffn_norm, x) if self.norm_first else x
-        x = x + self.ffn(inner)
-        return (x if self.norm_first else norm(self.ffn_norm, x)), inner
+    def _added(self, x: Tensor, branch: Tensor, own: nn.LayerNorm, following: nn.LayerNorm) -> tuple[Tensor, Tensor]:
+        """The sum of residual and branch, normalised by its own norm, and the input of the branch that follows."""
+        if self.norm_first:
+            x = x + branch
+            return x, norm(following, x)
+        x = sum_norm(own, x, branch)
+        return x, x
 
 
 class Stack(nn.Module):
@@ -284,15 +270,15 @@ class Transformer(nn.Module):
         return self.decoder.embedding.weight.device
 
     @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the weights."""
-        return self.decoder.embedding.weight.dtype
+    def precision(self) -> Precision:
+        """The precision of the linear layers."""
+        return self.projection.precision
 
-    def pack(self) -> "Transformer":
+    def pack(self, precision: Precision) -> "Transformer":
         """Convert all linear layers to the CPU's layout, after loading."""
         for module in self.modules():
             if isinstance(module, Linear):
-                module.pack()
+                module.pack(precision)
         return self
 
     def encode(self, ids: Tensor, mask: Tensor) -> Encoded:
@@ -305,7 +291,7 @@ class Transformer(nn.Module):
         keys = tuple(layer.source_keys(states) for layer in self.decoder.layers)  # type: ignore[operator]
         return Encoded(states, mask, added, keys)
 
-    def step(self, ids: Tensor, position: Tensor, source: Encoded, past: Past) -> States:
+    def step(self, ids: Tensor, position: Tensor, source: Seen, past: Seen) -> States:
         """States of one position (1,) for K beams of each sentence. ids: (B, K), the tokens before it."""
         return self._decode(ids, self.decoder.positions[position], source, past)
 
@@ -313,7 +299,7 @@ class Transformer(nn.Module):
         """States of all positions of known targets. ids: (B, T), the token before each position."""
         return self._decode(ids, self.decoder.positions[: ids.size(1)], source, Causal(ids.size(1), source.states))
 
-    def _decode(self, ids: Tensor, positions: Tensor, source: Encoded, past: Past) -> States:
+    def _decode(self, ids: Tensor, positions: Tensor, source: Seen, past: Seen) -> States:
         x = inner = self.decoder.embed(ids, positions)
         for index, layer in enumerate(self.decoder.layers):
             x, inner = layer(x, index, source, past)

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from knnmt.loops import compiled, share_out
 from knnmt.search.compiled_softmax import CompiledSoftmax
-from knnmt.search.loops import compiled, share_out
 from knnmt.search.nearest import Buffers, BySentence, unpack
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
 from knnmt.search.search import Chosen, Ranges, Search, grouped

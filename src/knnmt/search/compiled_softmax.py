@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knnmt.search.loops import compiled, share_out
+from knnmt.loops import compiled, share_out
 from knnmt.search.metric import distance
 from knnmt.search.nearest import Buffers
 from knnmt.search.rows import Keys, ProjectedRows

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from knnmt.datastore import Datastore
 from knnmt.errors import DataError, UsageError
-from knnmt.lab.bench import batch_size
+from knnmt.lab.bench import batch_size, engines, speed
 from knnmt.lab.bench.batch_size import largest_batches
 from knnmt.lab.bench.clock import STAGES, Clock, Steps
+from knnmt.lab.bench.first_pass import first_pass
 from knnmt.lab.bench.runner import Run, Runner, Variant, retriever_of, served
 from knnmt.lab.bench.settings import BenchSettings, Sweep
 from knnmt.lab.bench.speed import interleaved, measure, of_length
@@ -26,7 +27,7 @@ from knnmt.translate import TranslateSettings, Translator
 from ...retrieval.examples import built
 
 CPU = torch.device("cpu")
-SMALL = BenchSettings(pairs=2, beam=2, batch_size=4, k=4)
+SMALL = BenchSettings(pairs=2, beam=2, batch_size=4, k=4, first_pass=False)
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +116,7 @@ def test_everyone_goes_first_as_often(model: Model, texts: list[str]) -> None:
 
         return run
 
-    settings = BenchSettings(pairs=2, batch_size=3)
+    settings = BenchSettings(pairs=2, batch_size=3, first_pass=False)
     made = [Runner(Variant(name, settings), noting(name), lambda: lambda some, _=NO_TRACE, /: some) for name in "abc"]
     interleaved(model, made, texts)
     timed = order[9:27]  # after the warm-up of three batches, before the pass for the stages
@@ -239,3 +240,38 @@ def test_an_index_is_timed_and_swept_for_the_system_that_searches_by_it(
     made = retriever_of(model, Variant("knn", settings, store))
     assert made is not None
     assert made.settings.index
+
+
+def test_a_first_pass_runs_in_a_process_of_its_own(
+    model: Model, store: Datastore, texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With nothing of this process but what it is told: the model as it was loaded, the system, the texts."""
+    variant = Variant("fast", SMALL, store)
+    assert first_pass(model, variant, [texts[:4], texts[4:]]) > 0
+
+    told: list[tuple[str, int]] = []
+
+    def noting(model: Model, variant: Variant, batches: list[list[str]]) -> float:
+        told.append((variant.system, sum(map(len, batches))))
+        return 7.0
+
+    monkeypatch.setattr(speed, "first_pass", noting)
+    settings = SMALL.model_copy(update={"systems": ("faster",), "first_pass": True})
+    rows, _ = measure(model, store, texts, settings)
+    assert told == [("base", len(texts)), ("faster", len(texts))]
+    assert [row.first for row in rows] == [7.0, 7.0]
+
+
+def test_other_engines_are_asked_whether_they_can(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(model: Model, settings: BenchSettings) -> Run:
+        raise ValueError("no such architecture\nat line 3")
+
+    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    monkeypatch.setitem(engines.ENGINES, "generate()", refuse)
+    runners, skipped = engines.other_engines(model, SMALL)
+    assert not runners
+    assert [(left.system, left.why) for left in skipped] == [
+        ("generate()", "cannot run this model: ValueError: no such architecture"),
+        ("ctranslate2 float32", "not installed: pip install ctranslate2"),
+        ("ctranslate2 int8", "not installed: pip install ctranslate2"),
+    ]

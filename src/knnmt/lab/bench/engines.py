@@ -1,8 +1,9 @@
 """Other engines on the same model, texts and batches: Hugging Face's `generate()`, and CTranslate2 where installed."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from knnmt.lab.bench.runner import Run, Runner, Skipped, Variant
 from knnmt.lab.bench.settings import BenchSettings
 from knnmt.model.checkpoint import Model
+from knnmt.model.linear import DTYPES
 from knnmt.model.represent import padded
 from knnmt.trace import NO_TRACE, Trace
 
@@ -21,29 +23,36 @@ LIMIT = 3, 30  # the most tokens of a translation for one of its source, and bes
 
 def other_engines(model: Model, settings: BenchSettings) -> tuple[list[Runner], list[Skipped]]:
     """The other engines that are here, and why one is not."""
-    runners, skipped = [_runner("generate()", generate(model, settings), settings)], []
-    if find_spec("ctranslate2") is None:
-        skipped.append(Skipped("ctranslate2", "", "not installed: pip install ctranslate2"))
-        return runners, skipped
-    try:
-        runners.append(_runner("ctranslate2", ctranslate2(model, settings), settings))
-    except (ValueError, RuntimeError, TypeError, AttributeError, KeyError) as error:
-        reason = str(error).strip().split("\n")[0]
-        skipped.append(Skipped("ctranslate2", "", f"cannot convert this model: {type(error).__name__}: {reason}"))
+    runners, skipped = [], []
+    for name in named(model):
+        if name.startswith("ctranslate2") and find_spec("ctranslate2") is None:
+            skipped.append(Skipped(name, "", "not installed: pip install ctranslate2"))
+            continue
+        try:
+            run = ENGINES[name](model, settings)
+            run(["."])
+        except Exception as error:  # whatever another library raises for a model or a device that it cannot take
+            reason = str(error).strip().split("\n")[0]
+            skipped.append(Skipped(name, "", f"cannot run this model: {type(error).__name__}: {reason}"))
+        else:
+            runners.append(Runner(Variant(name, settings), run, lambda run=run: run))  # type: ignore[misc]
     return runners, skipped
 
 
-def _runner(name: str, run: Run, settings: BenchSettings) -> Runner:
-    return Runner(Variant(name, settings), run, lambda: run)
+def named(model: Model) -> list[str]:
+    """The engines that a model is compared with: each at its best on the device."""
+    if model.device.type == "cpu":
+        return ["generate()", "ctranslate2 float32", "ctranslate2 int8"]
+    return ["generate()", "generate(), compiled", "ctranslate2 float16", "ctranslate2 int8_float16"]
 
 
-def generate(model: Model, settings: BenchSettings) -> Run:
-    """Hugging Face's search, with the same limits and penalties."""
+def generate(model: Model, settings: BenchSettings, cache: str | None = None) -> Run:
+    """Hugging Face's search, with the same limits and penalties; a static cache has its steps compiled on a GPU."""
     import transformers
 
     special, folder = model.special, model.files[0].parent
     with _no_bars():
-        hf: Any = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=model.transformer.dtype)
+        hf: Any = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=DTYPES[model.transformer.precision])
     hf = hf.to(model.device).eval()
 
     @torch.inference_mode()
@@ -54,17 +63,16 @@ def generate(model: Model, settings: BenchSettings) -> Run:
             max_length=min(_limit(ids.size(1)) + 1, model.transformer.architecture.max_positions),
             early_stopping=settings.beam == 1, length_penalty=model.length_penalty,
             decoder_start_token_id=special.start, forced_bos_token_id=special.prefix[0] if special.prefix else None,
-            bad_words_ids=[[token] for token in special.banned] or None,
+            bad_words_ids=[[token] for token in special.banned] or None, cache_implementation=cache,
         )  # fmt: skip
         return [model.tokenizer.decode(row) for row in rows.tolist()]
 
     return run
 
 
-def ctranslate2(model: Model, settings: BenchSettings) -> Run:
-    """CTranslate2 in the same precision and with as many threads."""
+def ctranslate2(model: Model, settings: BenchSettings, precision: str) -> Run:
+    """CTranslate2 in a precision, with as many threads."""
     engine: Any = import_module("ctranslate2")
-    precision = str(model.transformer.dtype).removeprefix("torch.")
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "converted"
         with _no_bars():
@@ -88,6 +96,15 @@ def ctranslate2(model: Model, settings: BenchSettings) -> Run:
         return [tokenizer.decode([ids_of[piece] for piece in result.hypotheses[0]]) for result in results]
 
     return run
+
+
+ENGINES: dict[str, Callable[[Model, BenchSettings], Run]] = {
+    "generate()": generate,
+    "generate(), compiled": partial(generate, cache="static"),
+} | {
+    f"ctranslate2 {precision}": partial(ctranslate2, precision=precision)
+    for precision in ("float32", "int8", "float16", "int8_float16")
+}
 
 
 def _limit(length: int) -> int:

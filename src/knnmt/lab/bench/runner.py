@@ -102,12 +102,13 @@ def runner_of(model: Model, variant: Variant, shared: Shared) -> Runner:
 
     def anew() -> Run:
         store = Datastore.open(variant.store.path) if variant.store is not None else None
-        return _run(model, variant._replace(store=store), {})
+        return run_of(model, variant._replace(store=store))
 
-    return Runner(variant, _run(model, variant, shared), anew)
+    return Runner(variant, run_of(model, variant, shared), anew)
 
 
-def _run(model: Model, variant: Variant, shared: Shared) -> Run:
+def run_of(model: Model, variant: Variant, shared: Shared | None = None) -> Run:
+    """How base MT or a system translates."""
     retriever, options = retriever_of(model, variant, shared), options_of(variant.settings)
 
     def run(texts: list[str], trace: Trace = NO_TRACE, /) -> list[str]:

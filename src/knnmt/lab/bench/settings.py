@@ -14,18 +14,23 @@ OF_RETRIEVAL = ("k", "c", "nprobe", "store")  # base MT is the same at every val
 class BenchSettings(Settings):
     """What is timed. λ = 0 gives every system base MT's output, and so as many decoding steps; the work is all done."""
 
-    systems: tuple[str, ...] = Field(default=(), description="beside base MT; none named: all that the store serves")
-    pairs: int = Field(default=10, ge=2, description="rounds in which base MT and each system are timed in turn")
-    segments: int = Field(default=500, ge=1, description="texts of the input, the first")
-    beam: int = Field(default=5, ge=1, le=64)
-    batch_size: int = Field(default=32, ge=1)
-    k: int = Field(default=16, ge=1, le=4096)
-    c: int | None = Field(default=None, ge=1)
-    index: bool = Field(default=False, description="search by the store's FAISS index")
-    nprobe: int = Field(default=32, ge=1, description="lists searched where not all are")
-    weight: float = Field(default=0.0, ge=0, le=1, alias="lambda")
+    systems: tuple[str, ...] = Field(default=(), description="systems beside base MT; default: all of the store")
+    pairs: int = Field(default=10, ge=2, description="interleaved rounds of base MT and each system")
+    segments: int = Field(default=500, ge=1, description="use the first N segments only")
+    beam: int = Field(default=5, ge=1, le=64, description="beam size; 1 is greedy search")
+    batch_size: int = Field(default=32, ge=1, description="segments in a batch")
+    k: int = Field(default=16, ge=1, le=4096, description="neighbours")
+    c: int | None = Field(
+        default=None, ge=1, description="tokens or prototypes that a source token sees; default: by the system"
+    )
+    index: bool = Field(default=False, description="search the store's FAISS index")
+    nprobe: int = Field(default=32, ge=1, description="lists searched, of a FAISS index or large types")
+    weight: float = Field(
+        default=0.0, ge=0, le=1, alias="lambda", description="weight of p_kNN; at 0 all systems take the same steps"
+    )
     length: int | None = Field(default=None, ge=2, description="source tokens of each text; default: the input's own")
-    engines: bool = Field(default=False, description="also time generate() and CTranslate2")
+    engines: bool = Field(default=False, description="also time generate() and, if installed, CTranslate2")
+    first_pass: bool = Field(default=True, description="also time a first pass without warm-up, in a new process")
 
     def changed(self, name: str, value: object) -> "BenchSettings":
         """The settings with another value of one, checked."""

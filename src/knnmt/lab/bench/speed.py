@@ -10,6 +10,7 @@ from knnmt.datastore import Datastore
 from knnmt.errors import DataError, UsageError
 from knnmt.lab.bench.clock import Clock, Steps, settle
 from knnmt.lab.bench.engines import other_engines
+from knnmt.lab.bench.first_pass import first_pass
 from knnmt.lab.bench.interval import Ratio, Spread, ratio, spread
 from knnmt.lab.bench.peak import Memory, peak
 from knnmt.lab.bench.runner import Runner, Shared, Skipped, Variant, runner_of, variants
@@ -25,7 +26,8 @@ class Speed:
 
     `ratio` is to base MT; `seconds` are of all texts, `times` those of each round; `split` is the seconds of each
     stage, in one pass of their own; `peak` is that of the longest batch; `same` counts translations that are base MT's;
-    `length` is the mean in source tokens; `nprobe` is that of knn by a FAISS index.
+    `length` is the mean in source tokens; `nprobe` is that of knn by a FAISS index; `first` is the first pass over all
+    texts in seconds, without warm-up.
     """
 
     system: str
@@ -45,6 +47,7 @@ class Speed:
     peak: Memory
     times: list[float]
     nprobe: int | None = None
+    first: float | None = None
 
 
 def measure(
@@ -119,19 +122,23 @@ def interleaved(
     """Time runners on texts, the first of them being what the others are compared with.
 
     Each batch is translated by all of them before the next is, in an order that moves on every time. Before that, all
-    run once to warm up, which also counts steps, and once anew on the longest batch, to see what memory that takes;
-    after it, once more to see where the time goes.
+    run once in a process of their own (`first_pass`), once to warm up, which also counts steps, and once anew on the
+    longest batch, to see what memory that takes; after it, once more to see where the time goes.
     """
     point, device = runners[0].variant.settings, model.device
     lengths = {text: len(ids) for text, ids in zip(texts, model.tokenizer.encode_source(list(texts)), strict=True)}
     ordered = sorted(texts, key=lambda text: -lengths[text])
     batches = [ordered[at : at + point.batch_size] for at in range(0, len(ordered), point.batch_size)]
-    total = len(runners) * (1 + len(batches) * (point.pairs + 2))
+    total = len(runners) * (1 + len(batches) * (point.pairs + 2 + point.first_pass))
 
-    def advance() -> None:
+    def advance(count: int = 1) -> None:
         if progress is not None:
-            progress(label, 1, total)
+            progress(label, count, total)
 
+    firsts: list[float | None] = [None] * len(runners)
+    for number, runner in enumerate(runners if point.first_pass else ()):
+        firsts[number] = first_pass(model, runner.variant, batches)
+        advance(len(batches))
     peaks, counts, outputs, splits = [], [], [], []
     for runner in runners:
         found: list[str] = []
@@ -186,6 +193,7 @@ def interleaved(
                 peak=peaks[number],
                 times=seconds[number],
                 nprobe=variant.nprobe,
+                first=firsts[number],
             )
         )
     return rows

@@ -83,7 +83,7 @@ def reproduce(
     out: Path,
     *,
     device: str = "auto",
-    dtype: str = "auto",
+    precision: str = "auto",
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> Results:
@@ -95,11 +95,10 @@ def reproduce(
     for domain in config.domains:  # what is not there is refused before any work
         _files(config, domain, data)
     out.mkdir(parents=True, exist_ok=True)
-    model = load(config.model, device=device, dtype=dtype, langs=config.languages)
+    model = load(config.model, device=device, precision=precision, langs=config.languages)
     content = config.model_dump(mode="json", by_alias=True)
     write_whole(out / "config.json", _json(content))
-    precision = str(model.transformer.dtype).removeprefix("torch.")
-    here = machine(model.device) | {"dtype": precision}
+    here = machine(model.device) | {"precision": model.transformer.precision}
     used = versions() | {"sacrebleu": version("sacrebleu")}
     languages = Languages.parse(config.languages)
     found: list[DomainResults] = []
@@ -168,7 +167,7 @@ def _build(job: _Job) -> tuple[Built, Datastore]:
     settings = job.config.building(job.domain)
     files = files_of(train, Languages.parse(job.config.languages))
     digest = _digest(
-        model.fingerprint, model.tokenizer.fingerprint, model.device.type, str(model.transformer.dtype),
+        model.fingerprint, model.tokenizer.fingerprint, model.device.type, model.transformer.precision,
         job.config.languages, settings.model_dump(mode="json"),
         [checksum(file) for file in [*files, *([links] if links is not None else [])]],
     )  # fmt: skip

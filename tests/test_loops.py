@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knnmt.search.loops import share_out
+from knnmt.loops import share_out
 
-from ..retrieval.examples import with_threads
+from .retrieval.examples import with_threads
 
 
 @given(st.lists(st.integers(0, 9), max_size=11), st.integers(1, 16))

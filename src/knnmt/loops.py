@@ -1,4 +1,4 @@
-"""How the loops of searches are compiled for a CPU, and shared out among its threads.
+"""Loops that are compiled for a CPU, and shared out among its threads.
 
 The threads are Python's: numba's own may not be used by several callers at once, and a loop without the interpreter's
 lock needs no more.
@@ -34,6 +34,19 @@ def share_out(loop: Callable[..., Any], sizes: NDArray[np.int64], least: int, *a
     loop(*own, *arguments)
     for part in waiting:
         part.result()
+
+
+def share_evenly(loop: Callable[..., Any], count: int, size: int, least: int, *arguments: Any) -> None:
+    """Call loop(first, last, *arguments) for `count` items of the same size, as `share_out` does."""
+    parts = min(torch.get_num_threads(), count, count * size // least)
+    if parts < 2:
+        loop(0, count, *arguments)
+        return
+    ends = [count * part // parts for part in range(parts + 1)]
+    waiting = [_threads().submit(loop, *part, *arguments) for part in pairwise(ends[:-1])]
+    loop(ends[-2], ends[-1], *arguments)
+    for each in waiting:
+        each.result()
 
 
 @cache

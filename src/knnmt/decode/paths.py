@@ -1,0 +1,73 @@
+"""What the decoder attends to on a CPU: each beam reads the keys of its own past, and of its sentence's source.
+
+A path says in which beam a beam's past is at each step: reordering beams moves paths and copies no keys. Sentences that
+leave the batch leave their keys where they are; `slots` says where those of the others are.
+"""
+
+import torch
+from torch import Tensor
+
+from knnmt.model.kernels import attend_past, attend_source, reorder
+from knnmt.model.transformer import Attention, Encoded, Transformer
+
+FIRST_STEPS = 32  # initial capacity, doubled when full
+
+
+class PathCache:
+    """Keys and values of B sentences with K beams; `keys[layer]` is a pair of (B, steps, K, H, e)."""
+
+    def __init__(self, model: Transformer, source: Encoded, beams: int) -> None:
+        batch, heads, _, size = source.keys[0][0].shape
+        new = source.states.new_empty
+        shape = batch, FIRST_STEPS, beams, heads, size
+        self.keys = [(new(shape), new(shape)) for _ in model.decoder.layers]
+        self.slots = torch.arange(batch)
+        self.paths = torch.zeros(batch, beams, FIRST_STEPS, dtype=torch.int64)
+        self.length = 0
+
+    def attend(self, layer: int, projected: Tensor, attention: Attention) -> Tensor:
+        """Append a step, and attend from it. projected: (B, K, 3d), query, key and value; (B, K, d)."""
+        keys, values = self.keys[layer]
+        return attend_past(projected, keys, values, self.slots, self.paths, self.length, attention.scale)
+
+    def advance(self, parents: Tensor) -> None:
+        """Finish a step: beam b continues beam parents[:, b]. parents: (B, K) int64."""
+        self.length += 1
+        reorder(self.paths, parents, self.length)
+
+    def reserve(self, step: int) -> bool:
+        """Make sure that there is capacity for a step; says whether the cache had to grow."""
+        if step < self.paths.size(2):
+            return False
+        self.keys = [(_longer(keys[self.slots], 1), _longer(values[self.slots], 1)) for keys, values in self.keys]
+        self.slots = torch.arange(len(self.slots))
+        self.paths = _longer(self.paths, 2)
+        return True
+
+    def keep(self, rows: Tensor) -> None:
+        """Keep only these sentences. rows: (N,) int64."""
+        self.slots, self.paths = self.slots[rows], self.paths[rows]
+
+
+class SourceKeys:
+    """The source's keys and values as a past of one beam, and how many of them a sentence has."""
+
+    def __init__(self, source: Encoded) -> None:
+        self.keys = [tuple(each.transpose(1, 2).unsqueeze(2).contiguous() for each in pair) for pair in source.keys]
+        self.lengths = source.mask.sum(dim=1)
+        self.slots = torch.arange(len(self.lengths))
+
+    def attend(self, layer: int, projected: Tensor, attention: Attention) -> Tensor:
+        """Attend to the source from queries (B, K, d) of a layer. (B, K, d)."""
+        keys, values = self.keys[layer]
+        return attend_source(projected, keys, values, self.slots, self.lengths, attention.scale)
+
+    def keep(self, rows: Tensor) -> "SourceKeys":
+        """Keep only these sentences. rows: (N,) int64."""
+        self.slots = self.slots[rows]
+        return self
+
+
+def _longer(stored: Tensor, dim: int) -> Tensor:
+    """Double a dimension."""
+    return torch.cat((stored, torch.empty_like(stored)), dim=dim)
