@@ -88,8 +88,8 @@ class SentenceLookup(BySentence):
 
     @property
     def static(self) -> bool:
-        """Whether a step asks nothing of the host, so that it can be captured: FAISS searches on the CPU."""
-        return not self.settings.index
+        """Whether a step on a GPU asks nothing of the host, so that it can be replayed."""
+        return self.lookup.static
 
     def mix(self, states: States, logits: Tensor, normaliser: Tensor) -> Tensor:
         """Change logits (B, K, V) in place; the result is their new normaliser (B, K)."""

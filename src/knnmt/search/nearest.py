@@ -10,7 +10,7 @@ from torch import Tensor
 from knnmt.search.rows import FAR, Keys, Rows
 
 KEPT_BUFFERS = 4  # free buffers that wait for their next use
-BLOCK = 64  # distances whose minimum is taken first
+BLOCK, SMALL_BLOCK = 64, 16  # distances whose minimum is taken first: of many, and of fewer
 
 
 class Buffers:
@@ -62,7 +62,7 @@ class Table(BySentence):
     row where `missing` (..., N).
     """
 
-    by_sentence = ("rows",)
+    by_sentence: tuple[str, ...] = ("rows",)
 
     def __init__(
         self, buffers: Buffers, keys: Keys[Rows], numbers: Tensor | slice, missing: Tensor | None = None
@@ -122,11 +122,12 @@ def least(distances: Tensor, count: int) -> tuple[Tensor, Tensor]:
     blocks, with ties too, since places rise with blocks. What rounding puts below 0 counts as 0.
     """
     length = distances.size(-1)
-    if length <= 2 * count * BLOCK or length % BLOCK:
+    block = BLOCK if length > 2 * count * BLOCK else SMALL_BLOCK
+    if length <= 2 * count * block or length % block:
         return unpack(_least(distances, torch.arange(length, device=distances.device), count))
-    minima = distances.unflatten(-1, (-1, BLOCK)).amin(dim=-1)
+    minima = distances.unflatten(-1, (-1, block)).amin(dim=-1)
     _, best = unpack(_least(minima, torch.arange(minima.size(-1), device=distances.device), count))
-    places = (best[..., None] * BLOCK + torch.arange(BLOCK, device=distances.device)).flatten(-2)
+    places = (best[..., None] * block + torch.arange(block, device=distances.device)).flatten(-2)
     return unpack(_least(distances.gather(-1, places), places, count))
 
 

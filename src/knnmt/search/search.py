@@ -37,8 +37,14 @@ class Chosen(Protocol):
 class Search:
     """Search by torch."""
 
+    scanned = 0  # comparisons of the queries of one range from which they are made together
+
     def __init__(self, device: torch.device) -> None:
         self.device, self.buffers = device, Buffers(device)
+
+    def make(self, keys: Keys[Rows], numbers: Tensor | slice, missing: Tensor | None = None) -> Table:
+        """Rows to compare with: `numbers` (..., N) of keys, none where `missing`, or a slice of a single block."""
+        return Table(self.buffers, keys, numbers, missing)
 
     def nearest(
         self, keys: Keys[Rows], ranges: Ranges | None, queries: Tensor, count: int, members: list[Tensor] | None = None
@@ -84,7 +90,7 @@ class Search:
 
     def table(self, keys: Keys[Rows], numbers: Tensor) -> Chosen:
         """The rows `numbers` (B, N) of keys, none where -1."""
-        return Table(self.buffers, keys, numbers.clamp_min(0), numbers < 0)
+        return self.make(keys, numbers.clamp_min(0), numbers < 0)
 
     def softmax(self, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor) -> Softmax:
         """The rows `numbers` (B, N) of keys, none where -1, each with its token (B, N): all of them get a share."""
@@ -114,12 +120,19 @@ class Search:
         numbers = torch.zeros((len(queries), count), dtype=torch.int64, device=queries.device)
         order, ends = grouped(starts[asking], stops[asking])
         asking = asking[order]
-        if members is None and (self.device.type == "cpu" or len(ends) == 1):  # read each range once for all
-            for some in asking.tensor_split(ends[:-1]) if len(asking) else ():
-                start, stop = int(starts[some[0]]), int(stops[some[0]])
+        if members is None:  # read a range once for all its queries, where that pays
+            begins, bounds = starts[asking].tolist(), stops[asking].tolist()
+            left = []
+            for some, first in zip(asking.tensor_split(ends[:-1]), [0, *ends[:-1]], strict=True) if begins else ():
+                start, stop = begins[first], bounds[first]
+                if (stop - start) * len(some) < self.scanned:
+                    left.append(some)
+                    continue
                 near = self._scan(rows, start, stop, queries[some], count)
                 squared[some, : near[0].size(1)], numbers[some, : near[1].size(1)] = near
-            return squared, numbers
+            if not left:
+                return squared, numbers
+            asking = torch.cat(left)
         sizes = stops - starts
         asking = asking[sizes[asking].argsort(descending=True, stable=True)]
         lengths, at = sizes[asking].tolist(), 0
@@ -129,7 +142,7 @@ class Search:
             missing = places >= sizes[some, None]
             place = (starts[some, None] + places).masked_fill_(missing, 0)
             of = place if members is None else members[place].long()
-            near = Table(self.buffers, Keys([rows]), of, missing).nearest(queries[some, None], count)
+            near = self.make(Keys([rows]), of, missing).nearest(queries[some, None], count)
             width = near[0].size(2)
             squared[some, :width], numbers[some, :width] = near[0][:, 0], starts[some, None] + near[1][:, 0]
             at += len(some)
@@ -141,7 +154,7 @@ class Search:
         best = torch.empty((len(queries), 0), dtype=torch.int64, device=queries.device)
         for first in range(start, stop, stretch):
             some = slice(first, min(first + stretch, stop))
-            squared, places = Table(self.buffers, Keys([rows]), some).nearest(queries, count)
+            squared, places = self.make(Keys([rows]), some).nearest(queries, count)
             best = torch.cat((best, pack(squared, places + first)), dim=1)
             best = best.topk(min(count, best.size(1)), dim=1, largest=False).values
         return unpack(best)

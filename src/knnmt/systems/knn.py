@@ -43,6 +43,8 @@ class Whole(Candidates):
 class Indexed(Whole):
     """The k nearest entries by the FAISS index of each part; it searches on the CPU."""
 
+    static = False
+
     def __init__(self, view: View, settings: RetrievalSettings) -> None:
         super().__init__(view, settings)
         self.indices = view.kept("FAISS indices", lambda: [_index(part) for part in view.parts])

@@ -63,6 +63,8 @@ class Candidates(BySentence, ABC):
     """What a batch of sentences may see of a store. states: (B, K, d), as `View.query` gives them. Nothing here loops
     over sentences or beams, or waits for the device (FAISS aside)."""
 
+    static = True  # whether a step on a GPU asks nothing of the host, so that it can be replayed
+
     def __init__(self, view: View, settings: RetrievalSettings) -> None:
         assert settings.temperature is not None
         self.view, self.k, self.temperature = view, settings.k, settings.temperature
