@@ -1,4 +1,4 @@
-"""How the loops of searches are compiled for a CPU, and shared out among its threads.
+"""Search loops compiled with numba, run on several threads.
 
 The threads are Python's: numba's own may not be used by several callers at once, and a loop without the interpreter's
 lock needs no more.
