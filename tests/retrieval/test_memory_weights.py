@@ -4,10 +4,12 @@ import shutil
 from math import exp
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from knnmt.corpus.segment import Segment
 from knnmt.datastore import Datastore, open_stores
@@ -154,3 +156,27 @@ def test_the_store_that_ranks_too_few_entries_is_named(model: Model, paths: dict
     for order in ([few, paths["project"]], [paths["project"], few]):
         with pytest.raises(UsageError, match=f"{few} ranks 3 a cluster"):
             Retriever(Memories.open(order), model.device, RetrievalSettings(system="faster"))
+
+
+class NoWaiting(TorchDispatchMode):
+    """Refuses what would wait for a GPU: values that Python reads, and shapes that depend on values."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = str(func)
+        assert "_local_scalar_dense" not in name, name
+        assert "nonzero" not in name, name
+        assert "unique" not in name, name
+        masks = [each for each in (args[1] if name == "aten.index.Tensor" else ()) if each is not None]
+        assert all(each.dtype != torch.bool for each in masks), name
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_step_by_torch_waits_for_nothing(model: Model, paths: dict[str, Path], system: str) -> None:
+    with patch("knnmt.search.find_spec", return_value=None):
+        look_up, states = look(weighed(paths, **WEIGHTS), model, system)
+    with NoWaiting():
+        once = look_up.lookup.neighbours(states)
+    assert torch.equal(look_up.lookup.neighbours(states).log_p, once.log_p)
+    with pytest.raises(AssertionError, match="aten.index"), NoWaiting():
+        states[states > 0].sum()

@@ -80,7 +80,7 @@ class Gate:
 
     @property
     def digest(self) -> str:
-        """Tells its parameters from any others."""
+        """Identifies the purpose and the parameters."""
         running = blake2b("\0".join(self.purpose).encode(), digest_size=16)
         for name in SHAPES:
             running.update(self.parameters[name].cpu().numpy().tobytes())

@@ -29,7 +29,7 @@ class LiveStore:
         return View(self.store.parts, device, made.metric, made.scale, self.store.part_weights)
 
     def refresh(self) -> None:
-        """Take up what the store has learnt and forgotten."""
+        """Load what was added to the store, and removed from it, since the last time."""
         store = self.store
         if self._seen == (store.parts, store.version):
             return

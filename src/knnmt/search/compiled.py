@@ -64,7 +64,7 @@ class CompiledSearch(Search):
 
 
 class HalfTable(BySentence):
-    """Rows that queries are compared with again and again, as `Table`: `numbers` (B, N) of some keys, none where -1."""
+    """Rows that queries are compared with at every step, as `Table`: `numbers` (B, N) of some keys, none where -1."""
 
     by_sentence = "starts", "stops"
 
@@ -191,5 +191,5 @@ def _replace_farthest(heap: Ints, squared: Any, number: int) -> None:
 
 @compiled
 def _distance(packed: int) -> Any:
-    """The distance of what is packed."""
+    """The distance in a packed item."""
     return np.int32(packed >> 32).view(np.float32)

@@ -14,7 +14,7 @@ BLOCK, SMALL_BLOCK = 64, 16  # distances whose minimum is taken first: of many, 
 
 
 class Buffers:
-    """Memory that tables use one after the other: fresh memory costs several times what filling it does."""
+    """Buffers that tables reuse: allocating memory costs several times as much as filling it."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -56,7 +56,7 @@ class BySentence:
 
 
 class Table(BySentence):
-    """Rows that queries are compared with again and again: `numbers` (..., N) of some keys, or a slice of a block.
+    """Rows that queries are compared with at every step: `numbers` (..., N) of some keys, or a slice of a block.
 
     Each row is kept as (row, |row|², 1), so that one product with (−2q, 1, |q|²) is the squared distance. There is no
     row where `missing` (..., N).

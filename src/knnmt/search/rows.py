@@ -1,4 +1,4 @@
-"""Rows that are searched: states as float16, product-quantized, or in bytes; those of several blocks numbered on.
+"""Rows that are searched: states as float16, product-quantized, or in bytes; in one block or several.
 
 A block is what one part of a store has. Numbers go on from block to block, so that a row has one number however the
 rows are cut into blocks. A row that must not be found has an infinite squared norm: it is infinitely far away.
@@ -78,7 +78,7 @@ class ProjectedRows(Rows):
 
 
 class Keys(Generic[R]):
-    """The rows of one block or more, numbered on."""
+    """The rows of one block or more, numbered consecutively."""
 
     def __init__(self, blocks: Sequence[R]) -> None:
         self.blocks = blocks

@@ -18,12 +18,12 @@ from knnmt.systems.system import Candidates, Defaults, Found, Neighbours, Source
 from knnmt.systems.view import View, none_visible
 
 BEST = 128  # segments most similar to a sentence, in which the tokens of frequent types are looked for
-OFFERED = 64  # tokens that a source token chooses c from
-COMMON = 1000, 0.25  # tokens of a type, and times as many as segments, from which it does not tell segments apart
-ALIKE = 2.0  # the weight of the similarity of segments beside that of tokens
+OFFERED = 64  # candidate tokens of each source token, of which the best c are chosen
+COMMON = 1000, 0.25  # types with more tokens than this, and than this share of the segments, are stop words
+ALIKE = 2.0  # weight of segment similarity relative to token distance
 
 ARRAYS = {
-    # keys projected to few whole numbers, each in a byte
+    # keys projected to few dimensions, one byte each
     "small_target": Array("int8", ("entries", "target_small")),
     "small_target_middle": Array("float32", ("target_small",)),
     "small_target_step": Array("float32", ("1",)),
@@ -43,7 +43,7 @@ declare(ARRAYS)
 
 
 class All(Candidates):
-    """Everything that a sentence sees (B, N), -1 for none."""
+    """All entries (B, N) that a sentence sees, padded with -1."""
 
     def __init__(self, view: View, entries: Tensor, settings: RetrievalSettings) -> None:
         super().__init__(view, settings)
@@ -54,7 +54,7 @@ class All(Candidates):
         ]
 
     def find(self, states: Tensor) -> Found:
-        """All that the sentence sees."""
+        """All of them."""
         columns = []
         for group, softmax in self.groups:
             distances = softmax.distances(states, self.view.metric)
@@ -126,7 +126,7 @@ def _similarity(view: View, sentence: Tensor, types: Tensor, batch: int) -> Tens
 
 
 def _best_segments(similarity: Tensor, count: int) -> Tensor:
-    """The segments most similar to each sentence, the best first, -1 where no more are. (B, up to count)."""
+    """The segments most similar to each sentence, best first, padded with -1. (B, up to count)."""
     padding = -similarity.size(1) % 64
     unlike = torch.nn.functional.pad(1.0 - similarity, (0, padding), value=2.0)
     unlike, best = least(unlike, min(count, similarity.size(1)))
@@ -134,7 +134,7 @@ def _best_segments(similarity: Tensor, count: int) -> Tensor:
 
 
 def _offered(view: View, best: Tensor, sentence: Tensor, types: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """The tokens that each token of a sentence may choose from, and which of them are there. Both (Q, most).
+    """The candidate tokens of each source token, and which of them are there. Both (Q, most).
 
     Those of its type: all if they are so few, else the first of them in the sentence's best segments.
     """
@@ -207,7 +207,7 @@ def _hidden_segments(view: View) -> tuple[Tensor | None, int]:
 
 
 class Projection(NamedTuple):
-    """Rows of the parts that share a projection and a weight, numbered from `start` on: those of one store."""
+    """Rows of consecutive parts with the same projection and weight: those of one store. start: their first number."""
 
     start: int
     weight: float

@@ -124,7 +124,7 @@ class System:
         return settings.model_copy(update={**missing, "system": self.name})
 
     def check(self, store: AnyStore, settings: RetrievalSettings) -> None:
-        """Refuse a k that the store has not enough for, and a k of all where that would mean the whole store."""
+        """Refuse a k larger than what a store ranks, and k = all where that would be the whole store."""
         most = self.most_k(store)
         if settings.k is None and self.takes_k and not self.all_k:
             raise UsageError(f"{self.name} needs a number of neighbours k")

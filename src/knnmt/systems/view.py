@@ -1,6 +1,6 @@
 """The arrays of a store's parts as tensors on a device, read as if the parts were one.
 
-Rows of an array are numbered on from part to part, and so are the numbers that it holds: `view["link_entries"][links]`
+Rows are numbered consecutively across parts, and so are the numbers that an array holds: `view["link_entries"][links]`
 gives the store's entries. What a number counts is told by the array's shape and bounds in the schema. Arrays are moved
 to the device when they are first used.
 """
@@ -191,7 +191,7 @@ class View:
 
 
 def none_visible(hidden: Tensor, begin: Tensor, size: Tensor) -> Tensor:
-    """Which runs of what is hidden or not, (m,) bool, have nothing visible. begin, size: (n,); (n,) bool."""
+    """Which runs (n,), by begin and size, are hidden as a whole, given what is hidden (m,). (n,) bool."""
     visible = torch.nn.functional.pad((~hidden).cumsum(0), (1, 0))
     return visible[begin + size] == visible[begin]
 
