@@ -14,7 +14,7 @@ from knnmt.corpus.fuzzy import FUZZY, similarity
 from knnmt.corpus.segment import Segment
 from knnmt.corpus.split import split
 from knnmt.datastore import open_stores
-from knnmt.decode.batches import batches
+from knnmt.decode.batches import ON_GPU, batches
 from knnmt.decode.beam import Hypothesis, search
 from knnmt.decode.repetition import SPARE, longest_run
 from knnmt.decode.settings import TranslateSettings as TranslateSettings  # callers find it here
@@ -33,6 +33,7 @@ from knnmt.systems.table import SYSTEMS
 from knnmt.trace import NO_TRACE, Trace
 
 KEPT = 16  # bytes that retrieval needs for each sentence and segment of a store, while it selects
+WARM_TOKENS = 60  # of each sentence that prepares a GPU
 FIRST_WINDOW = 64  # texts of a stream that are translated first, so that something comes out soon
 
 
@@ -139,6 +140,8 @@ class Translator:
     def prepare(self) -> None:
         """Load now what the first translation, and the first lesson, would have to wait for."""
         self.translate(["."])
+        if self.model.device.type == "cuda":  # kernels of large batches are others
+            self.translate([". " * WARM_TOKENS] * ON_GPU, TranslateSettings(max_length=4, exact=False))
         if self.store is not None and self.store.learns:
             self.store.aligner().align(Bitext.from_pairs([([0], [0])]))
 

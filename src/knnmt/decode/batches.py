@@ -1,4 +1,4 @@
-"""Which sentences are searched together: those of similar length, so that little is padding; as many as suit the device.
+"""Which sentences are searched together: those of similar length, so that little is padding; as many as suit a device.
 
 A CPU is busy with few sentences. A GPU takes as many as there is memory for, up to a number beyond which nothing is
 gained: what is counted is the cache, the scores over the vocabulary, and what retrieval keeps for each sentence.

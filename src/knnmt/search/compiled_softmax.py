@@ -46,7 +46,7 @@ class CompiledSoftmax(Softmax):
         self.counts, self.every = (self.numbers >= 0).sum(dim=1), (self.slots, self.distinct)
         self.here = torch.arange(batch)  # the sentence of each row that is still searched
 
-    def shares(self, states: Tensor, temperature: float, metric: Metric) -> Shares:
+    def shares(self, states: Tensor, temperature: float, metric: Metric, *, summed: bool = False) -> Shares:
         """The softmax of −d/T, summed by token; only tokens with a share."""
         block = self.keys.blocks[0]
         queries = block.project(states).div_(block.step)

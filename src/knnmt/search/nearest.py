@@ -102,7 +102,9 @@ class Table(BySentence):
 
     def distances_about(self, queries: Tensor) -> Tensor:
         """The same, except that equal rows need not have equal distances to the bit: faster with narrow rows."""
-        return _extended(queries) @ self.rows.mT
+        rows, norms = self.rows[..., : queries.size(-1)], self.rows[..., None, :, queries.size(-1)]
+        squared = queries.square().sum(dim=-1, keepdim=True)
+        return torch.baddbmm(norms, queries, rows.mT, alpha=-2.0).add_(squared)
 
     def keep(self, sentences: Tensor) -> None:
         """Drop all sentences but these, which rise."""

@@ -19,15 +19,16 @@ FADED = 80.0  # times T: what is so much farther than the nearest weighs nothing
 
 class Shares(NamedTuple):
     """tokens, log_p: (B, K, D), padded with the first of a row; nearest: (B, K), the smallest distance; log_z: (B, K),
-    the log of the sum of exp(−d/T)."""
+    the log of the sum of exp(−d/T), where that was asked for."""
 
     tokens: Tensor
     log_p: Tensor
     nearest: Tensor
-    log_z: Tensor
+    log_z: Tensor | None
 
     def scores(self, weight: float) -> Tensor:
         """The log of what each token gets of the sum of exp(−d/T), times a weight; -inf for padding. (B, K, D)."""
+        assert self.log_z is not None
         padding = self.tokens == self.tokens[..., :1]
         padding[..., 0] = False
         return (self.log_p + (self.log_z + log(weight))[:, :, None]).masked_fill_(padding, -torch.inf)
@@ -63,20 +64,21 @@ class Softmax(BySentence):
         squared = self._table.distances_about(self.keys.blocks[0].project(states))[:, :, : self._table.count]
         return distance(squared.clamp_min_(0.0), metric)
 
-    def shares(self, states: Tensor, temperature: float, metric: Metric) -> "Shares":
-        """The softmax of −d/T, summed by token."""
+    def shares(self, states: Tensor, temperature: float, metric: Metric, *, summed: bool = False) -> "Shares":
+        """The softmax of −d/T, summed by token; with `summed`, the sum that it was divided by, too."""
         distances = self.distances(states, metric)
         nearest = distances.amin(dim=2)
-        # sums of denormal numbers would take several times as long
-        faded = torch.minimum(distances, nearest[:, :, None] + FADED * temperature)
-        p = faded.mul_(-1.0 / temperature).softmax(dim=2)
+        if distances.device.type == "cpu":  # sums of denormal numbers would take several times as long
+            distances = torch.minimum(distances, nearest[:, :, None] + FADED * temperature)
+        p = distances.mul_(-1.0 / temperature).softmax(dim=2)
         if self.empty:  # nothing has no softmax
             p = p.nan_to_num_()
         if self._columns is None or self._columns.shape[:2] != p.shape[:2]:
             self._columns = self.distinct[:, None].repeat(1, p.size(1), 1)  # a copy is read faster than a view
         total = p.new_zeros(self._columns.shape).scatter_add_(2, self.slots[:, None].expand(p.shape), p)
         log_p = torch.where(self.padding[:, None], total[:, :, :1], total).log_()
-        return Shares(self._columns, log_p, nearest, -nearest / temperature - p.amax(dim=2).log())
+        log_z = -nearest / temperature - p.amax(dim=2).log() if summed else None
+        return Shares(self._columns, log_p, nearest, log_z)
 
 
 def _distinct(tokens: Tensor, slots: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:

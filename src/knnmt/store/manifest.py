@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -215,7 +216,9 @@ def seal_file(path: Path) -> File:
 
 def seal(folder: Path, sizes: Mapping[str, int]) -> SealedPart:
     """Describe the files of a finished part, and name it after their content."""
-    files = {path.name: seal_file(path) for path in sorted(folder.iterdir())}
+    paths = sorted(folder.iterdir())
+    with ThreadPoolExecutor(host.cores()) as pool:  # hashing and syncing release the interpreter's lock
+        files = dict(zip([path.name for path in paths], pool.map(seal_file, paths), strict=True))
     host.sync(folder)
     content = json.dumps({name: file.checksum for name, file in files.items()}).encode()
     return SealedPart(name=f"part-{digest(content)[:16]}", sizes=dict(sorted(sizes.items())), files=files)

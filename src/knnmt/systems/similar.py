@@ -65,7 +65,8 @@ class All(Candidates):
 
     def neighbours(self, states: Tensor) -> Neighbours:
         """Their distribution."""
-        found = [softmax.shares(states, self.temperature, self.view.metric) for _, softmax in self.groups]
+        summed, metric = len(self.groups) > 1, self.view.metric
+        found = [softmax.shares(states, self.temperature, metric, summed=summed) for _, softmax in self.groups]
         if len(found) == 1:
             return Neighbours(*found[0][:3])
         tokens = torch.cat([each.tokens for each in found], dim=2)
