@@ -161,6 +161,9 @@ def test_the_store_that_ranks_too_few_entries_is_named(model: Model, paths: dict
 class NoWaiting(TorchDispatchMode):
     """Refuses what would wait for a GPU: values that Python reads, and shapes that depend on values."""
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = str(func)
         assert "_local_scalar_dense" not in name, name
