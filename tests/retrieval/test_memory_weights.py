@@ -181,5 +181,5 @@ def test_a_step_by_torch_waits_for_nothing(model: Model, paths: dict[str, Path],
     with NoWaiting():
         once = look_up.lookup.neighbours(states)
     assert torch.equal(look_up.lookup.neighbours(states).log_p, once.log_p)
-    with pytest.raises(AssertionError, match="aten.index"), NoWaiting():
+    with pytest.raises(AssertionError, match=r"aten\.index"), NoWaiting():
         states[states > 0].sum()
