@@ -71,7 +71,7 @@ class Runs:
     def __init__(self, process: "subprocess.Popen[str]", store: Path, **asked: Any) -> None:
         self.process, self.store, self.work = process, store, work_folder(store)
         self.asked = {"folder": str(store.parent), "store": str(store)} | asked
-        self.rng, self.kills, self.steps, self.seconds = random.Random(1), 0, 0, 0.0
+        self.rng, self.begun, self.kills, self.steps, self.seconds = random.Random(1), 0, 0, 0, 0.0
 
     def finish(self) -> dict[str, Any]:
         """Run to the end."""
@@ -87,19 +87,21 @@ class Runs:
 
     def killing(self) -> dict[str, Any]:
         """When to kill the next one."""
-        if self.kills % 2:
-            return {"kill_after": self.seconds * self.rng.random()}
-        return {"kill_at": self.rng.randrange(self.steps)}
+        self.begun += 1
+        if self.begun % 2:
+            return {"kill_at": self.rng.randrange(self.steps)}
+        return {"kill_after": self.seconds * self.rng.random()}
 
     def killed(self) -> bool:
         """Run, and kill that; says whether it was still running."""
         return self.count(ask(self.process, **self.asked, **self.killing()))
 
     def count(self, told: dict[str, Any]) -> bool:
-        """Count a kill."""
+        """Count a kill; a run that was faster says how long they take by now."""
         assert told["code"] in (-9, 0)
         killed = bool(told["code"])
         self.kills += killed
+        self.seconds = told.get("seconds", self.seconds)
         return killed
 
     def resume(self, done: set[str]) -> None:

@@ -15,7 +15,7 @@ from knnmt.errors import DataError, UsageError
 
 Float16 = NDArray[np.float16]
 Float32 = NDArray[np.float32]
-Pieces = np.recarray[Any, Any]
+Pieces = NDArray[Any]
 
 COARSE_FROM = 1024  # clusters a group, above which they get a coarse level
 TRAINING_ROWS = 256  # a centroid: more make k-means slower and hardly better, as FAISS has it
@@ -93,31 +93,31 @@ def cluster(
     pieces = _first_pieces(offsets, m, coarse_from, seed)
     coarse = [np.empty((0, 2), np.int64)]
     progress = progress or (lambda rows: None)
-    progress(order.size - int(pieces.sizes.sum()))
+    progress(order.size - int(pieces["sizes"].sum()))
 
     def split(batch: Pieces) -> Int64:
         return _split(states, order, batch, iterations, memory)
 
-    while pieces.sizes.size:
+    while pieces.size:
         following = [pieces[:0]]
         for batch, counts in parallel(split, _batches(pieces, states.shape[1], memory), workers, memory):
             parent, part = np.nonzero(counts)
             sizes, batch = counts[parent, part], batch[parent]
             inside = (np.cumsum(counts, axis=1) - counts)[parent, part]
-            begins = batch.begins + inside
+            begins = batch["begins"] + inside
             begun[begins] = True
-            coarse.append(np.stack([begins, begins + sizes], axis=1)[batch.coarse])
-            large = sizes > np.where(batch.coarse, m, cap)
-            stuck = large & ~batch.coarse & (sizes > STUCK * batch.sizes)
+            coarse.append(np.stack([begins, begins + sizes], axis=1)[batch["coarse"]])
+            large = sizes > np.where(batch["coarse"], m, cap)
+            stuck = large & ~batch["coarse"] & (sizes > STUCK * batch["sizes"])
             for begin, size in zip(begins[stuck], sizes[stuck], strict=True):
                 parts = -(-size // m)
                 begun[begin + np.arange(parts) * size // parts] = True
-            keys = _mix(batch.keys + inside.astype(np.uint64))
+            keys = _mix(batch["keys"] + inside.astype(np.uint64))
             rest = np.rec.fromarrays((begins, sizes, -(-sizes // m), keys, np.zeros(sizes.size, bool)), dtype=PIECE)
             rest = rest[large & ~stuck]
             following.append(rest)
-            progress(int(sizes.sum() - rest.sizes.sum()))
-        pieces = np.concatenate(following).view(np.recarray)
+            progress(int(sizes.sum() - rest["sizes"].sum()))
+        pieces = np.concatenate(following)
 
     starts = np.flatnonzero(begun)
     ranges = np.sort(np.concatenate(coarse), axis=0)
@@ -211,16 +211,16 @@ def _first_pieces(offsets: Int64, m: int, coarse_from: int, seed: int) -> Pieces
 
 def _batches(pieces: Pieces, width: int, memory: int) -> Iterator[tuple[Pieces, int]]:
     """Put pieces of one size together (none needs padding), the largest first; say how many bytes a batch takes."""
-    pieces = pieces[np.lexsort((pieces.begins, -pieces.sizes))]
-    bounds = np.append(np.flatnonzero(np.diff(pieces.sizes, prepend=-1)), pieces.sizes.size)
+    pieces = pieces[np.lexsort((pieces["begins"], -pieces["sizes"]))]
+    bounds = np.append(np.flatnonzero(np.diff(pieces["sizes"], prepend=-1)), pieces.size)
     for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        size, parts = int(pieces.sizes[first]), int(pieces.parts[first])
+        size, parts = int(pieces["sizes"][first]), int(pieces["parts"][first])
         values = width * (_training_rows(size, parts, width, memory) + 2 * parts)
         cost = 8 * values + 4 * min(size * parts, DISTANCES)  # a value is read as float16, and copied to float32
         step = max(1, min(memory, BATCH_BYTES) // cost)
         for begin in range(first, last, step):
             batch = pieces[begin : min(begin + step, last)]
-            yield batch, cost * batch.sizes.size
+            yield batch, cost * batch.size
 
 
 def _training_rows(size: int, parts: int, width: int, memory: int) -> int:
@@ -233,10 +233,10 @@ def _split(states: Float16, order: Int64, pieces: Pieces, iterations: int, memor
 
     order: (N,) int64, changed in place where the pieces are; returns (B, parts) int64
     """
-    size, parts = int(pieces.sizes[0]), int(pieces.parts[0])
-    places = pieces.begins[:, None] + np.arange(size)
+    size, parts = int(pieces["sizes"][0]), int(pieces["parts"][0])
+    places = pieces["begins"][:, None] + np.arange(size)
     rows = order[places]
-    shuffled = np.argsort(_mix(pieces.keys[:, None] + np.arange(size).astype(np.uint64)), axis=1)
+    shuffled = np.argsort(_mix(pieces["keys"][:, None] + np.arange(size).astype(np.uint64)), axis=1)
     means = _read(states, np.take_along_axis(rows, shuffled[:, :parts], axis=1))
     trained = _training_rows(size, parts, states.shape[1], memory)
     if trained == size:

@@ -82,7 +82,7 @@ class SealedStates:
         states[positions] = keys[rows]
         return states
 
-    @property
+    @cached_property
     def _entries(self) -> tuple[int, int]:
         """The first entry of the segment, and the one after its last."""
         first, last = self.part["target_offsets"][self.number : self.number + 2].tolist()
