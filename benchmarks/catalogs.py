@@ -26,7 +26,7 @@ from knnmt.model.checkpoint import Model, load
 from knnmt.overlap import overlaps
 from knnmt.retrieval.tuned import tuned_for
 from knnmt.systems.settings import RetrievalSettings
-from knnmt.tune import tune_store
+from knnmt.tune.tune import tune_store
 
 FAR = 40.0  # chrF2 of a translation against its reference, below which that is another text
 SYSTEMS = ("similar", "knn")

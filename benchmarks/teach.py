@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("target", type=Path)
     parser.add_argument("--model", default="mini-de-en")
     parser.add_argument("--segments", type=int, default=100)
-    parser.add_argument("--one-at-a-time", type=int, default=100, help="of these, taught one by one")
+    parser.add_argument("--one-at-a-time", type=int, default=100, help="of these, taught one by one; 0: all at once")
     parser.add_argument("--others", type=int, default=250, help="segments from the end of the files, not taught")
     parser.add_argument("--systems", default="auto")
     parser.add_argument("--lambdas", default="default")
@@ -56,7 +56,8 @@ def main() -> None:
         path = shutil.copytree(given.store, Path(folder) / "store")
         translator = Translator(given.model, path)
         before = {way: translated(using(translator, path, *way), others, way[2]) for way in ways}
-        report("one at a time", one_by_one(translator, taught[: given.one_at_a_time], others))
+        if given.one_at_a_time:
+            report("one at a time", one_by_one(translator, taught[: given.one_at_a_time], others))
         translator.add([Segment(source, target) for source, target in taught[given.one_at_a_time :]])
         for step in ("at once", "reopened", "compacted")[: 3 if given.compact else 2]:
             if step == "compacted":

@@ -76,8 +76,9 @@ def imports(tree: ast.Module) -> Iterator[tuple[str, bool]]:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
+            # `from package import module` needs the module, and the package, whose __init__ may still be running
             whole = [f"{node.module}.{alias.name}" for alias in node.names]
-            names = [name if name in MODULES else node.module for name in whole]
+            names = [node.module, *(name for name in whole if name in MODULES)]
         else:
             continue
         yield from ((name, id(node) in inside) for name in names if name.split(".")[0] == "knnmt")

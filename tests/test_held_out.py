@@ -12,9 +12,10 @@ from knnmt.evaluate import Score
 from knnmt.model.checkpoint import Model
 from knnmt.retrieval.tuned import tuned_for
 from knnmt.translate import Translator
-from knnmt.tune import StoreTuning, grid, search, tune_store
+from knnmt.tune import grid, search
 from knnmt.tune import held_out as holding
 from knnmt.tune.held_out import hold_out
+from knnmt.tune.tune import StoreTuning, tune_store
 
 from .retrieval.examples import built
 

@@ -23,8 +23,9 @@ from knnmt.retrieval.tuned import Tuned, tuned_for
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.table import SYSTEMS
 from knnmt.translate import TranslateSettings, Translator
-from knnmt.tune import grid, search, tune, tune_store
+from knnmt.tune import grid, search
 from knnmt.tune.search import LEANS, Trial
+from knnmt.tune.tune import tune, tune_store
 
 from .build.examples import parallel_text
 from .retrieval.examples import built, random_gate

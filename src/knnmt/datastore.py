@@ -1,6 +1,6 @@
 """`Datastore`: a store that can build and compact itself; what most users import."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -10,7 +10,7 @@ from knnmt.build.context import Progress
 from knnmt.build.settings import BuildSettings
 from knnmt.model.checkpoint import load
 from knnmt.model.represent import StateModel
-from knnmt.store.memories import Memories
+from knnmt.store.memories import Memories, Paths
 from knnmt.store.store import Store
 
 
@@ -51,7 +51,9 @@ class Datastore(Store):
         return compact(self, model, full=full, workers=workers, progress=progress)
 
 
-def open_stores(paths: str | Path | Sequence[str | Path]) -> Datastore | Memories:
-    """Open a store, or several together, of which the last one learns."""
-    named = [paths] if isinstance(paths, str | Path) else list(paths)
-    return Datastore.open(named[0]) if len(named) == 1 else Memories.open(named)
+def open_stores(paths: str | Path | Paths) -> Datastore | Memories:
+    """Open a store, or several together, of which the last one learns; a mapping gives each its weight in p_kNN."""
+    if isinstance(paths, str | Path):
+        return Datastore.open(paths)
+    alone = len(paths) == 1 and not isinstance(paths, Mapping)
+    return Datastore.open(next(iter(paths))) if alone else Memories.open(paths)

@@ -25,7 +25,8 @@ from knnmt.model.represent import padded
 from knnmt.retrieval.session import Retriever
 from knnmt.retrieval.tuned import Tuned, chosen_for
 from knnmt.store.digests import one_line
-from knnmt.store.memories import AnyStore
+from knnmt.store.memories import AnyStore, Paths
+from knnmt.store.numbering import Match
 from knnmt.store.store import Added
 from knnmt.systems.settings import SILENT, RetrievalSettings
 from knnmt.systems.table import SYSTEMS
@@ -41,7 +42,8 @@ class Translation:
 
     `score` is its log-probability over length^penalty: with the usual penalty of 1, the mean of its tokens.
     `evidence` says where each token comes from, if that was asked for. `match` is the segment of the store that the
-    text was found in word for word: its target is the translation then, and `score` is 0, that of a certain one.
+    text was found in word for word: its target is the translation then, and `score` is 0, that of a certain one;
+    `memory` is the name of the store that it is from.
     """
 
     text: str
@@ -50,6 +52,7 @@ class Translation:
     alternatives: tuple["Translation", ...] = ()
     evidence: tuple[TokenEvidence, ...] = ()
     match: Segment | None = None
+    memory: str = ""
 
     def __repr__(self) -> str:
         return f"Translation({self.text!r}, score={self.score:.3f})"
@@ -61,7 +64,8 @@ class Translator:
     >>> Translator().translate(["Guten Morgen!"])[0].text
     >>> Translator("mini-de-en", "store", system="fast").translate(["Klicken Sie auf Speichern."])[0].text
 
-    Several stores are searched as one, and the last of them learns: `Translator(model, ["company", "project"])`.
+    Several stores are searched as one, and the last of them learns: `Translator(model, ["company", "project"])`, or
+    `{"company": 1, "project": 2}` with their weights in p_kNN.
     `system` is `base` or one of those that retrieve; `retrieval` sets more than its name; by default both are what the
     store was tuned for, if it was. `left_out` are numbers of the store's segments that are not used, as
     `Overlaps.segments` gives them. A ready `retriever` takes the place of store, system, retrieval and left_out.
@@ -71,7 +75,7 @@ class Translator:
     def __init__(
         self,
         model: str | Path | Model = EMBEDDED,
-        store: str | Path | Sequence[str | Path] | AnyStore | None = None,
+        store: str | Path | Paths | AnyStore | None = None,
         *,
         system: str | None = None,
         retrieval: RetrievalSettings | Tuned | None = None,
@@ -242,27 +246,26 @@ class Translator:
                 translated[number] = other
         yield from translated
 
-    def _matches(self, text: str, settings: TranslateSettings) -> list[Segment]:
+    def _matches(self, text: str, settings: TranslateSettings) -> list[Match]:
         """The segments of the store with this very source, the one that counts first."""
         store = self._heard if settings.exact and text else None
         found = store.matches(text) if store is not None else []
-        return [match.segment for match in found if match.number not in self.left_out]
+        return [match for match in found if match.number not in self.left_out]
 
     @property
     def _heard(self) -> AnyStore | None:
         """The store, where it has a say: λ = 0 is base MT."""
         return self.store if self.retriever is not None and self.retriever.settings.weight != 0 else None
 
-    def _known(
-        self, text: str, matches: list[Segment], decoded: Translation, settings: TranslateSettings
-    ) -> Translation:
+    def _known(self, text: str, matches: list[Match], decoded: Translation, settings: TranslateSettings) -> Translation:
         """A text as the store has it; alternatives are the store's other translations, then the model's."""
         by_text: dict[str, Translation] = {}
-        for segment in matches:
+        for number, segment in matches:
             target = one_line(segment.target)
             ids = self.model.tokenizer.encode_target([target])[0]
             tokens = (*self.model.special.prefix, *ids, self.model.special.end)
-            by_text.setdefault(target, Translation(target, 0.0, tokens, match=segment))
+            memory = self._memory().memory_of(number)
+            by_text.setdefault(target, Translation(target, 0.0, tokens, match=segment, memory=memory))
         for other in (decoded, *decoded.alternatives) if decoded.text else ():
             by_text.setdefault(other.text, other)
         best, *others = list(by_text.values())[: settings.n_best]

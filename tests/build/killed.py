@@ -42,10 +42,20 @@ def started(model: Path) -> Iterator["subprocess.Popen[str]"]:
 
 def ask(process: "subprocess.Popen[str]", **asked: Any) -> Asked:
     """Have something done: `code` is -9 where it was killed; otherwise there are `seconds` and `steps`."""
+    begin(process, **asked)
+    return answer(process)
+
+
+def begin(process: "subprocess.Popen[str]", **asked: Any) -> None:
+    """Have something done, and do not wait for it."""
     assert process.stdin is not None
-    assert process.stdout is not None
     process.stdin.write(json.dumps({"kill_after": None, "sleep": 0.0} | asked) + "\n")
     process.stdin.flush()
+
+
+def answer(process: "subprocess.Popen[str]") -> Asked:
+    """What became of what was begun."""
+    assert process.stdout is not None
     told: Asked = json.loads(process.stdout.readline())
     return told
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from knnmt import Translator
-from knnmt.build import cut
+from knnmt.build import cut, plan
 from knnmt.build.build import build
 from knnmt.build.compact import compact
 from knnmt.build.settings import BuildSettings
@@ -19,7 +19,8 @@ from knnmt.errors import StoreError
 from knnmt.model.checkpoint import Model
 from knnmt.retrieval.live import LiveStore
 from knnmt.store import arrays
-from knnmt.store.manifest import MANIFEST, manifest_bytes, read_manifest
+from knnmt.store import manifest as manifests
+from knnmt.store.manifest import MANIFEST, manifest_bytes, read_manifest, work_folder
 from knnmt.systems.proto import whole_prototypes
 
 from ..store.examples import in_format_1
@@ -66,6 +67,46 @@ def test_an_interrupted_compaction_is_not_taken_up_for_other_texts(
     store.compact(model)
     for one in (store, Datastore.open(store.path)):
         assert list(one.segments())[-1] == one.find("one") == later
+
+
+def test_what_an_interrupted_compaction_was_to_erase_the_next_one_erases(
+    store: Datastore, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped when the new manifest was in its place: there is nothing else left to do."""
+
+    def stop(*given: object) -> None:
+        raise StoppedError
+
+    removed = store.segment(3)
+    store.remove(["3"])
+    monkeypatch.setattr(manifests, "remove_others", stop)  # where a manifest is published
+    with pytest.raises(StoppedError):
+        store.compact(model)
+    assert len(list(store.path.glob("part-*"))) == 2
+    again = Datastore.open(store.path)
+    assert removed not in list(again.segments())
+    assert not again.compact(model).seconds
+    assert [path.name for path in store.path.glob("part-*")] == [part.folder.name for part in again.parts]
+    assert not list(store.path.glob("journal-*"))
+    assert not work_folder(store.path).exists()
+
+
+def test_what_is_left_of_an_interrupted_removal_of_the_work_folder_goes(
+    store: Datastore, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(folder: Path) -> None:
+        if (folder / "plan").exists():
+            (folder / "plan").unlink()
+            raise StoppedError
+
+    store.remove(["3"])
+    with monkeypatch.context() as patch:
+        patch.setattr(plan, "remove", stop)
+        with pytest.raises(StoppedError):
+            store.compact(model)
+    assert len(list(work_folder(store.path).iterdir())) > 3
+    store.compact(model)
+    assert not work_folder(store.path).exists()
 
 
 def prototypes_without_lessons(store: Datastore) -> None:

@@ -22,6 +22,7 @@ from knnmt.store.manifest import MANIFEST, work_folder
 
 from .examples import parallel_text
 from .killed import ask, started
+from .small import files
 
 QUICK: dict[str, Any] = {
     "cluster_size": 4, "batch_tokens": 64, "k_max": 7, "clean": {"check_language": False}, "systems": ["faster-exact"],
@@ -97,10 +98,6 @@ class Builder:
         assert {path.name for path in self.out.parent.iterdir()} == {"corpus.tsv", "store"}, what
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
 @pytest.fixture(scope="module")
 def process(model_folder: Callable[[str], Path]) -> Iterator["subprocess.Popen[str]"]:
     with started(model_folder("marian")) as process:
@@ -143,14 +140,6 @@ def kill_at_random(builder: Builder, kills: int) -> list[str]:
 
 def test_a_killed_build_is_finished_by_the_same_command(quick: Builder) -> None:
     assert set(kill_at_random(quick, 3)) & set(quick.stages)
-
-
-@pytest.mark.slow
-def test_thirty_killed_builds_are_finished_by_the_same_command(whole: Builder) -> None:
-    hit = kill_at_random(whole, 30)
-    assert len(hit) >= 20
-    names = {stage.partition(".")[2] for stage in hit}
-    assert names >= {"represent", "cluster", "keys"}, "kills were spread over the stages"
 
 
 def test_a_build_that_is_killed_again_and_again_gets_done(quick: Builder) -> None:

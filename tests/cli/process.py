@@ -23,7 +23,7 @@ import faiss, lxml.etree, rich.progress, rich.table, sacrebleu.metrics, sacreble
 from transformers import AutoConfig, AutoTokenizer, MarianMTModel, MarianTokenizer
 from knnmt.align import Bitext, train
 from knnmt.cli import main
-import knnmt.build.build, knnmt.store.describe, knnmt.tune
+import knnmt.build.build, knnmt.store.describe, knnmt.tune.tune
 some = Bitext.from_pairs([([1, 2], [1, 2])])
 train(some).align(some)  # compiled kernels are loaded once
 

@@ -94,6 +94,8 @@ def test_wrong_use_of_tune(tiny: Path, store: Path, tmp_path: Path) -> None:
     refused(knnmt("tune", dev, *options, "--system", "base"), 2, "no system 'base'", "fast")
     refused(knnmt("tune", dev, *options, "-o", tmp_path / "no" / "s.json"), 2, "no folder")
     refused(knnmt("tune", dev, *options, "-o", dev), 2, "is an input")
+    for option in ("--decoded", "--beam", "--limit", "--nprobe"):  # bounds are those of the settings
+        refused(knnmt("tune", dev, *options, option, "0"), 2, f"{option} should be greater than or equal to 1, not 0")
     refused(knnmt("tune", dev, "-l", "de-en", "-m", tiny, "-s", tmp_path / "none"), 1, "no datastore", "knnmt build")
     (tmp_path / "empty.tsv").write_text("")
     refused(knnmt("tune", tmp_path / "empty.tsv", *options), 2, "nothing to tune on")

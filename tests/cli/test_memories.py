@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from knnmt.cli.app import weighted
 from knnmt.corpus import Languages, read
+from knnmt.errors import UsageError
 from knnmt.store.manifest import MANIFEST, manifest_bytes, read_manifest
 
 from ..build.examples import parallel_text
@@ -33,8 +35,13 @@ def first(store: Path) -> str:
 def test_several_stores_are_searched_as_one_and_each_is_named(tiny: Path, store: Path, project: Path) -> None:
     options = ("-m", tiny, "-s", store, "-s", project, "--beam", "1")
     lines = [json.loads(line) for line in fine(knnmt("export", project)).splitlines()]
-    given = fine(knnmt("translate", *options, text=f"{first(store)}\n{lines[0]['source']}\n")).splitlines()
-    assert given[1] == lines[0]["target"]
+    texts = f"{first(store)}\n{lines[0]['source']}\n"
+    given = [
+        json.loads(line)["translations"][0]
+        for line in fine(knnmt("translate", *options, "--json", text=texts)).splitlines()
+    ]
+    assert given[1]["text"] == lines[0]["target"]
+    assert [each["match"]["memory"] for each in given] == ["store", "project"]
     named = {"store": 0, "project": 0}
     content = json.loads(fine(knnmt("explain", TEXT, *options, "--json")))
     for token in content["tokens"]:
@@ -93,3 +100,20 @@ def test_inspect_and_verify_several_stores(store: Path, project: Path) -> None:
     assert [each["full"] for each in json.loads(fine(knnmt("verify", store, project, "--full", "--json")))] == [
         True
     ] * 2
+
+
+def test_stores_have_weights(tiny: Path, store: Path, project: Path) -> None:
+    options = ("-m", tiny, "-s", store, "-s", project, "--store-weights", "0,1", "--beam", "1")
+    content = json.loads(fine(knnmt("explain", TEXT, *options, "--json")))
+    assert {near["memory"] for token in content["tokens"] for near in token["neighbours"]} == {"project"}
+
+
+def test_weights_are_given_in_the_order_of_the_stores() -> None:
+    one, other = Path("C:\\one"), Path("other")
+    assert weighted(None, None) is None
+    assert weighted([one], None) == [one]
+    assert weighted([one, other], "1,0.5") == {one: 1.0, other: 0.5}
+    assert weighted([one, one], "1,2") == [one, one]  # which is refused when they are opened
+    for stores, weights, message in (([one], "1,2", "1, not 2"), ([one], "a", "not 'a'"), (None, "1", "0, not 1")):
+        with pytest.raises(UsageError, match=message):
+            weighted(stores, weights)

@@ -14,7 +14,9 @@ from knnmt.datastore import Datastore
 from knnmt.errors import UsageError
 from knnmt.lab import demo
 from knnmt.model.checkpoint import Model, load
-from knnmt.tune import Trial, grid, tune
+from knnmt.tune import grid
+from knnmt.tune.search import Trial
+from knnmt.tune.tune import tune
 
 from ..build.examples import ENGLISH, GERMAN
 from ..cli.process import fine, knnmt

@@ -24,7 +24,8 @@ from knnmt.retrieval.tuned import Tuned
 from knnmt.store.manifest import read_manifest
 from knnmt.systems.table import SYSTEMS
 from knnmt.translate import TranslateSettings, Translator
-from knnmt.tune import grid, tune
+from knnmt.tune import grid
+from knnmt.tune.tune import tune
 
 from ..build.examples import parallel_text
 from ..cli.process import fine, knnmt, refused

@@ -14,7 +14,7 @@ Base MT is `mixed` with NOTHING found. What each function settles of METHOD sect
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -184,10 +184,15 @@ def transformed(s: float, settings: Settings) -> float:
     return {"squared": s, "euclidean": math.sqrt(s), "cosine": s / 2}[settings.metric]
 
 
-def distribution(found: Found, settings: Settings, vocabulary: int) -> NDArray[np.float64]:
-    """Return p_kNN, softmax(−d/T) summed by token: (vocabulary,), and zeros if nothing was found."""
+def distribution(
+    found: Found, settings: Settings, vocabulary: int, counts: Callable[[int], float] = lambda entry: 1.0
+) -> NDArray[np.float64]:
+    """Return p_kNN, softmax(−d/T) summed by token: (vocabulary,), and zeros if nothing was found.
+
+    counts: how many times an entry counts: the weight of its memory, and as often as it stands for others
+    """
     smallest = min((d for _, _, d in found.neighbours), default=0.0)
-    weights = [math.exp(-(d - smallest) / settings.temperature) for _, _, d in found.neighbours]
+    weights = [counts(entry) * math.exp(-(d - smallest) / settings.temperature) for entry, _, d in found.neighbours]
     p = np.zeros(vocabulary)
     for (_, token, _), weight in zip(found.neighbours, weights, strict=True):
         p[token] += weight / sum(weights)

@@ -72,7 +72,7 @@ def names(segments: Any) -> list[Name]:
 def agree(store: Datastore, oracle: Oracle) -> None:
     """Each system finds the same entries with the same tokens and distances, in the part and among the lessons."""
     live = LiveStore(store, torch.device("cpu"))
-    taught = live.taught
+    lessons, taught = store.lesson_part, live.taught
     for name in ASKED:
         asked = oracle.see(name)
         source, states = texts.states_of(oracle.hf, asked.source_ids, asked.target_ids)
@@ -80,7 +80,8 @@ def agree(store: Datastore, oracle: Oracle) -> None:
         look = Source(ids, torch.ones_like(ids, dtype=torch.bool), torch.from_numpy(source)[None])
         for system in ("knn", "fast", "faster"):
             settings = RetrievalSettings(system=system, k=K, c=C, temperature=1.0)
-            for within, numbers in ((live.view, None), *([(taught.view, taught.entries)] if taught else [])):
+            beside = [(taught, torch.from_numpy(lessons.entries))] if taught and lessons else []
+            for within, numbers in ((live.view, None), *beside):
                 # lessons have no clusters: they are searched by their tokens
                 how = "fast" if numbers is not None and system == "faster" else system
                 found = SYSTEMS[how].select(within, look, settings).find(torch.from_numpy(states)[None])

@@ -14,12 +14,13 @@ from safetensors.torch import load_file, save_file
 
 from knnmt.datastore import Datastore
 from knnmt.errors import DataError, UsageError
-from knnmt.retrieval.gate import FEATURES, FORMAT, SHAPES, Gate, Lesson, Purpose, features, train
+from knnmt.retrieval.gate import FEATURES, FORMAT, SHAPES, Gate, Purpose, features
 from knnmt.retrieval.mix import MOST, learned
 from knnmt.retrieval.session import Retriever
 from knnmt.retrieval.tuned import Tuned, gate_file
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Neighbours, merge
+from knnmt.tune.gate import Lesson, train
 
 from ..oracle import datastore
 from .examples import CPU, ORACLE, UNSEEN, Case, random_gate

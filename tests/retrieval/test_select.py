@@ -18,7 +18,7 @@ from knnmt.store.store import Store
 from knnmt.systems import fast, faster
 from knnmt.systems.chosen import Nearest
 from knnmt.systems.settings import RetrievalSettings
-from knnmt.systems.system import Lookup, Source
+from knnmt.systems.system import Candidates, Source
 from knnmt.systems.view import View
 
 from ..build.examples import written
@@ -88,7 +88,7 @@ def view_of(store: Store, left_out: Sequence[int] = ()) -> View:
     return LiveStore(store, CPU, left_out).view
 
 
-def entries_of(lookup: Lookup) -> torch.Tensor:
+def entries_of(lookup: Candidates) -> torch.Tensor:
     assert isinstance(lookup, Nearest)
     return lookup.entries
 

@@ -18,7 +18,7 @@ from knnmt.model.transformer import States
 from knnmt.retrieval import lessons as taught_rule
 from knnmt.retrieval.session import Retriever, Sources
 from knnmt.settings import Metric
-from knnmt.store.lessons import Lesson, Record
+from knnmt.store.lessons import Lesson, LessonStates, Record
 from knnmt.systems.settings import RetrievalSettings
 
 from ..oracle import datastore, systems
@@ -34,7 +34,8 @@ def lesson(segment: Segment, name: str, metric: Metric) -> Lesson:
     )
     source_ids, target_ids = (np.array(ids, np.int32) for ids in (segment.source_ids, segment.target_ids))
     links = np.array(segment.links, np.int32).reshape(-1, 2)
-    return Lesson(Text(f"source {name}", f"target {name}", "a test", name), source_ids, target_ids, links, states, keys)
+    text = Text(f"source {name}", f"target {name}", "a test", name)
+    return Lesson(text, source_ids, target_ids, links, LessonStates(states, keys))
 
 
 def teach(store: Datastore, *lessons: Lesson) -> None:

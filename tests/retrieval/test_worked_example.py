@@ -71,7 +71,7 @@ def test_the_sentence_chooses_1b_1c_and_1e(store: Datastore) -> None:
     view, asked = retriever.live.view, Source(ids, torch.ones_like(ids, dtype=torch.bool), source)
     clusters = near_clusters(view, asked, "link")
     assert clusters.tolist() == [[1, 3, 6]]
-    chosen = NearestCluster(view, clusters, 1, 1.0)
+    chosen = NearestCluster(view, clusters, RetrievalSettings(k=1, temperature=1.0))
     assert chosen.entries.tolist() == [[1, 6, 2, 3, 11, 16]]  # {z12, z24}, {z13, z21}, {z35, z52}
     assert chosen.bounds.tolist() == [[0, 2, 4, 6]]
 

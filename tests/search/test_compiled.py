@@ -91,7 +91,7 @@ def test_a_table_finds_what_torch_finds(seed: int, queries: int, count: int, wid
     missing = torch.rand(numbers.shape, generator=rng) < torch.tensor([[0.0], [0.3], [1.0]])
     tables: list[Chosen] = [
         HalfTable(buffers, Keys([keys]), numbers.masked_fill(missing, -1)),
-        Table(buffers, keys, numbers, missing),
+        Table(buffers, Keys([keys]), numbers, missing),
     ]
     asked = torch.randint(-2, 3, (3, queries, width), generator=rng).float()
     for sentences in (torch.arange(3), torch.tensor([0, 2]), torch.tensor([1])):
@@ -168,3 +168,16 @@ def test_nobody_asks_and_nothing_is_asked() -> None:
     assert table.nearest(torch.empty(2, 0, 4), 2)[1].shape == (2, 0, 2)
     table.keep(torch.empty(0, dtype=torch.int64))
     assert table.nearest(torch.empty(0, 5, 4), 2)[1].shape == (0, 5, 2)
+
+
+@pytest.mark.parametrize("sizes", [[9], [3, 20, 1]])
+def test_without_ranges_all_rows_are_searched(sizes: list[int]) -> None:
+    rng = torch.Generator().manual_seed(5)
+    keys = Keys([rows_of(torch.randint(-2, 3, (size, 4), generator=rng).float()) for size in sizes])
+    keys = keys.without(torch.rand(len(keys), generator=rng) < 0.3)
+    queries = torch.randint(-2, 3, (6, 4), generator=rng).float()
+    every = torch.zeros((6, len(sizes)), dtype=torch.int64), torch.tensor(sizes).expand(6, -1)
+    for found_by in (Search(torch.device("cpu")), CompiledSearch(torch.device("cpu"))):
+        for count in (2, len(keys)):
+            ours, theirs = (found_by.nearest(keys, ranges, queries, count) for ranges in (None, every))
+            assert all(map(torch.equal, ours, theirs))

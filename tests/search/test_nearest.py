@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knnmt.search.nearest import Buffers, Table, least, pack, runs, unpack
-from knnmt.search.rows import Rows
+from knnmt.search.rows import Keys, Rows
 
 # few values, so that ties are common; a zero, the least float that is not denormal, and what is not there
 VALUES = [0.0, 1.1754944e-38, 0.5, 1.0, 1.0000001, 3e38, np.inf]
@@ -22,7 +22,7 @@ def table_of(rows: torch.Tensor, buffers: Buffers | None = None) -> Table:
     """A table of rows (B, N, d), all of which are there."""
     flat = rows.flatten(0, 1)
     numbers = torch.arange(len(flat)).view(rows.shape[:2])
-    return Table(buffers or Buffers(rows.device), Rows(flat, flat.float().square().sum(-1)), numbers)
+    return Table(buffers or Buffers(rows.device), Keys([Rows(flat, flat.float().square().sum(-1))]), numbers)
 
 
 @given(ROWS, st.integers(1, 30))
@@ -101,7 +101,7 @@ def test_a_table_gives_the_squared_distances_of_numpy(seed: int, queries: int, k
 def test_a_row_that_is_not_there_is_infinitely_far_and_a_row_is_near_itself() -> None:
     keys = 100 * torch.randn(50, 64, generator=torch.Generator().manual_seed(0))
     norms = keys.square().sum(-1)
-    table = Table(Buffers(keys.device), Rows(keys, norms), slice(None), torch.arange(50) == 7)
+    table = Table(Buffers(keys.device), Keys([Rows(keys, norms)]), slice(None), torch.arange(50) == 7)
     nearest, places = table.nearest(keys, 50)
     assert not torch.signbit(nearest).any()  # a zero below zero would order before all others
     assert (places[:, -1] == 7).all()

@@ -175,14 +175,14 @@ def test_a_record_of_another_store_or_a_forged_one_is_refused(store: Datastore, 
     record = Record(tuple(store.lessons.taught.values()), ("x",), (1, 2))
     content = to_bytes(record)
     sizes = store.sizes
-    again = from_bytes(content, sizes)
+    again = from_bytes(content, sizes, store._place)
     assert (again.dropped, again.removed, again.taught[0].segment) == (("x",), (1, 2), NEW)
     for wrong in ({"width": 7}, {"source_vocabulary": 3}, {"target_vocabulary": 3}, {"segments": 2}):
         with pytest.raises(StoreError, match="corrupt"):
-            from_bytes(content, sizes | wrong)
+            from_bytes(content, sizes | wrong, store._place)
     for damaged in (content[:-1], content + b"x", content[:8], b"", content.replace(b'"taught"', b'"taucht"')):
         with pytest.raises(StoreError, match="corrupt"):
-            from_bytes(damaged, sizes)
+            from_bytes(damaged, sizes, store._place)
 
 
 # ---------------------------------------------------------------------------------------------------- compaction

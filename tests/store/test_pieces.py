@@ -85,8 +85,8 @@ def test_its_arrays_are_those_of_the_pieces_that_a_translation_makes(store: Data
         assert np.array_equal(alone.target_ids, lesson.target_ids[first[1] : last[1]])
         inside = (lesson.links[:, 0] >= first[0]) & (lesson.links[:, 0] < last[0])
         assert np.array_equal(alone.links, lesson.links[inside] - first)
-        for ours, theirs in ((lesson.source_states[first[0] : last[0]], alone.source_states),
-                             (lesson.target_keys[first[1] : last[1]], alone.target_keys)):  # fmt: skip
+        for ours, theirs in ((lesson.states.source[first[0] : last[0]], alone.states.source),
+                             (lesson.states.target[first[1] : last[1]], alone.states.target)):  # fmt: skip
             np.testing.assert_allclose(ours.astype(np.float32), theirs.astype(np.float32), atol=1e-2)
 
 

@@ -21,7 +21,7 @@ from knnmt.store import schema
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.table import SYSTEMS
 from knnmt.translate import TranslateSettings, Translator
-from knnmt.tune import tune
+from knnmt.tune.tune import tune
 
 from ..retrieval.examples import built
 from . import toy

@@ -4,7 +4,6 @@ Its array is made by a stage of its own. Nothing of the product is changed for i
 """
 
 import numpy as np
-import torch
 
 from knnmt.build import stages
 from knnmt.build.context import Context
@@ -13,7 +12,7 @@ from knnmt.search.nearest import runs
 from knnmt.store.schema import Array, declare, offsets
 from knnmt.systems.chosen import Nearest, as_rows, linked
 from knnmt.systems.settings import RetrievalSettings
-from knnmt.systems.system import Lookup, Source, System
+from knnmt.systems.system import Candidates, Source, System
 from knnmt.systems.table import register
 from knnmt.systems.view import View
 
@@ -30,18 +29,16 @@ def make_lasts(part: Context) -> None:
     part.write(last_offsets=offsets_of(there.astype(np.int64)), last_tokens=(ends[1:][there] - 1).astype(np.int32))
 
 
-def select(view: View, source: Source, settings: RetrievalSettings) -> Lookup:
+def select(view: View, source: Source, settings: RetrievalSettings) -> Candidates:
     """The entries linked to the last token of each source token's type, in the last part that has one."""
-    assert settings.temperature is not None
     sentence, types, _ = source.tokens(view)
     starts, stops = view.ranges("last_offsets", types)
-    first = torch.tensor(view.starts("lasts")[:-1], device=types.device)
     sizes = (stops - starts).flatten()
-    numbers = runs((starts + first).flatten(), sizes)
+    numbers = runs((starts + view.first("lasts")).flatten(), sizes)
     owner = sentence[:, None].expand(starts.shape).flatten().repeat_interleave(sizes)
     owner, entries = linked(view, owner, view["last_tokens"][numbers])
     rows = as_rows(owner, entries, len(source.ids), view.count("entries"))
-    return Nearest(view, rows, settings.k, settings.temperature)
+    return Nearest(view, rows, settings)
 
 
 SYSTEM = System(

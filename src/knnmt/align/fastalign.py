@@ -22,8 +22,8 @@ from pydantic import Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from knnmt.align import kernels
 from knnmt.align.bitext import Bitext, Links
+from knnmt.align.kernels import expect, expected_feature, find_partners, locate, maximise, pack, viterbi
 from knnmt.align.links import cover, symmetrise
 from knnmt.csr import Int32, Int64, blocks, offsets_of, rises
 from knnmt.errors import DataError, UsageError
@@ -90,7 +90,7 @@ class Aligner:
         cells = bitext.cells
         with ThreadPoolExecutor(THREADS) as pool:
             for first, last in blocks(cells):
-                _spread(pool, kernels.viterbi, cells, first, last, bitext.arrays, *model, best)
+                _spread(pool, viterbi, cells, first, last, bitext.arrays, *model, best)
                 if progress:
                     progress(last, len(bitext))
         return best
@@ -103,7 +103,7 @@ class Aligner:
         places = np.full(starts[-1], -1, np.int32)
         nulls = np.append(self.target_null, unknown), np.append(self.source_null, unknown)
         lexicon = starts, places, np.full((places.size, 2), unknown), *nulls
-        kernels.pack(self.rows, self.targets, (self.log_forward, self.log_backward), lexicon)
+        pack(self.rows, self.targets, (self.log_forward, self.log_backward), lexicon)
         return lexicon
 
     def save(self, path: str | Path) -> None:
@@ -192,7 +192,7 @@ class _Pairs:
         groups = np.searchsorted(keys, np.arange(types + 1) << 32)
         segments = keys & 0xFFFFFFFF
 
-        find = partial(_spread, pool, kernels.find_partners, groups, 0, types, groups, segments, bitext.arrays)
+        find = partial(_spread, pool, find_partners, groups, 0, types, groups, segments, bitext.arrays)
         lengths = np.zeros(types, np.int64)
         find(groups, np.empty(0, np.int32), lengths)
         self.starts = _room(lengths)
@@ -209,7 +209,7 @@ class _Pairs:
         cells = self.cells
         slots = np.empty(cells[last] - cells[first], np.int32 if self.places.size < 2**31 else np.int64)
         table = self.starts, self.places
-        _spread(self.pool, kernels.locate, cells, first, last, self.bitext.arrays, *table, cells, cells[first], slots)
+        _spread(self.pool, locate, cells, first, last, self.bitext.arrays, *table, cells, cells[first], slots)
         if cells[last] <= KEPT_CELLS:
             self._kept[first] = slots
         return slots
@@ -232,7 +232,7 @@ class _Direction:
     def expect(self, slots: NDArray[Any], first: int, last: int) -> None:
         """Add the posteriors of segments first..last to the counts."""
         sides, model = (*self.generated, self.given[1]), (self.table, self.null, self.tension, self.settings.p0)
-        self.feature = kernels.expect(first, last, slots, self.pairs.cells, sides, self.forward, model, self.feature)
+        self.feature = expect(first, last, slots, self.pairs.cells, sides, self.forward, model, self.feature)
 
     def maximise(self, fit_tension: bool) -> None:
         """Turn counts into probabilities, and update the tension by gradient ascent if `fit_tension`."""
@@ -242,14 +242,14 @@ class _Direction:
             # The gradient of the expected log-likelihood per token; null links do not depend on the tension.
             observed = self.feature / linked
             for _ in range(TENSION_STEPS):
-                expected = kernels.expected_feature(self.sizes, self.times, self.tension) / tokens
+                expected = expected_feature(self.sizes, self.times, self.tension) / tokens
                 tension = self.tension + TENSION_RATE * (observed - expected)
                 self.tension = min(max(tension, LEAST_TENSION), MOST_TENSION)
         self.feature = 0.0
         given = self.pairs.sources if self.forward else self.pairs.places
-        kernels.maximise(given, self.table, _types(self.given[0]), self.settings.alpha)
+        maximise(given, self.table, _types(self.given[0]), self.settings.alpha)
         unseen = self.null[:, 1] == 0
-        kernels.maximise(-unseen.astype(np.int32), self.null, 1, self.settings.alpha)
+        maximise(-unseen.astype(np.int32), self.null, 1, self.settings.alpha)
         self.null[unseen, 0] = 0.0
 
 

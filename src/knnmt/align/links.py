@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from knnmt.align import kernels
 from knnmt.align.bitext import Bitext, Links
+from knnmt.align.kernels import grow_diag_final_and
 from knnmt.csr import Int32, Int64, blocks, offsets_of
 from knnmt.errors import DataError
 
@@ -15,7 +15,7 @@ def symmetrise(bitext: Bitext, forward: Int32, backward: Int32) -> Links:
     """
     source, target = np.empty((2, forward.size + backward.size), np.int32)
     counts = np.empty(len(bitext), np.int64)
-    kernels.grow_diag_final_and(forward, backward, bitext.arrays, source, target, counts)
+    grow_diag_final_and(forward, backward, bitext.arrays, source, target, counts)
     offsets = offsets_of(counts)
     return Links(source[: offsets[-1]].copy(), target[: offsets[-1]].copy(), offsets)
 

@@ -32,6 +32,7 @@ from knnmt.errors import KnnmtError, StoreError, UsageError, writing_to
 from knnmt.model.represent import StateModel
 from knnmt.optional import require
 from knnmt.retrieval.tuned import gate_file
+from knnmt.store.entries import SCALE_SAMPLE, scale_of, scale_pairs
 from knnmt.store.manifest import (
     MANIFEST,
     TUNED,
@@ -46,7 +47,6 @@ from knnmt.store.manifest import (
 )  # fmt: skip
 from knnmt.systems.table import require_system
 
-SCALE_SAMPLE = 4000  # pairs of keys whose median distance is the scale of temperatures
 FREQUENT = 20  # types that the manifest names
 PUBLISHING = ("part-", "journal-", "aligner-", f".{MANIFEST}.")  # in a store's folder before its manifest is there
 
@@ -160,7 +160,7 @@ def _make_parts(work: planning.Work, whole: Context, corpus: Corpus) -> list[Pat
         context = work.context(f"part-{number}", label=label, first=not number)
         if not work.is_done(context, "seal"):
             fill(work, context, whole, shard, corpus.links is not None)
-            work.do(context, "scale", partial(_sample, entries=_drawn(work, whole), whole=whole, shard=shard))
+            work.do(context, "scale", partial(_sample, whole=whole, shard=shard))
             finish(work, context)
         made.append(context.folder)
     return made
@@ -188,14 +188,9 @@ def finish(work: planning.Work, context: Context, known: Mapping[str, int] | Non
 # ----------------------------------------------------------------------------------------------------- of all parts
 
 
-def _drawn(work: planning.Work, whole: Context) -> Int64:
-    """Random entries of the store, in pairs: (2, SCALE_SAMPLE)."""
-    entries = int(whole.common("totals")[1])
-    return np.random.default_rng(work.settings.seed).integers(entries, size=(2, SCALE_SAMPLE))
-
-
-def _sample(context: Context, entries: Int64, whole: Context, shard: Shard) -> None:
-    """Write the keys of those of some entries that are in a part: its keys may not be kept."""
+def _sample(context: Context, whole: Context, shard: Shard) -> None:
+    """Write the keys of those of the scale's entries that are in a part: its keys may not be kept."""
+    entries = scale_pairs(int(whole.common("totals")[1]), context.settings.seed)
     first, last = whole["target_offsets"][[shard.first, shard.last]]
     inside = (entries >= first) & (entries < last)
     name = f"scale-{context.folder.name}"
@@ -204,13 +199,11 @@ def _sample(context: Context, entries: Int64, whole: Context, shard: Shard) -> N
 
 def _scale(work: planning.Work, folders: Sequence[Path]) -> float:
     """The median squared distance of two random keys."""
-    contexts = [work.context(folder.name) for folder in folders]
-    keys = np.empty((2 * SCALE_SAMPLE, contexts[0].width), np.float32)
-    for context in contexts:
-        name = f"scale-{context.folder.name}"
+    context = work.context("corpus")
+    keys = np.empty((2 * SCALE_SAMPLE, context.width), np.float32)
+    for name in (f"scale-{folder.name}" for folder in folders):
         keys[context.common(f"{name}-places")] = context.common(name)
-    one, other = keys.reshape(2, SCALE_SAMPLE, -1)
-    return max(float(np.median(np.square(one - other).sum(axis=1))), 1e-6)
+    return scale_of(keys.reshape(2, SCALE_SAMPLE, -1))
 
 
 def frequent_types(model: StateModel, counts: Int64) -> list[FrequentType]:

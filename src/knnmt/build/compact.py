@@ -3,8 +3,9 @@
 All this is done beside the store, while others read it, teach it and remove from it. Parts that do not change are not
 touched. Only when the new parts are sealed does the store change: under the writers' lock, what happened meanwhile goes
 into a new journal, and the new manifest takes the old one's place. Lessons stay lessons: they are in a part, but not in
-its prototypes, and are still searched exactly, as long as nobody removes them. Those that the model takes in pieces
-only stay in the journal alone.
+its prototypes, and are still searched exactly, as long as nobody removes them. The journal keeps their texts, tokens
+and links, and their states only where the part does not keep those as they are. Lessons that the model takes in pieces
+stay in the journal alone.
 """
 
 import json
@@ -29,15 +30,15 @@ from knnmt.build.merge import Piece
 from knnmt.build.read import Corpus
 from knnmt.build.seal import sealed_part
 from knnmt.build.settings import BuildSettings
-from knnmt.build.similar import segments_of_tokens, spread
+from knnmt.build.similar import projection, segments_of_tokens, spread
 from knnmt.corpus import Languages, Segment
-from knnmt.csr import Int64, offsets_of, runs
+from knnmt.csr import Int64, offsets_of
 from knnmt.errors import StoreError, writing_to
 from knnmt.model.represent import StateModel
 from knnmt.store.journal import Journal
-from knnmt.store.lessons import Lesson, Lessons, Record
-from knnmt.store.manifest import FrequentType, Manifest, aligner_name, aligner_of, publish, work_folder
-from knnmt.store.part import Part
+from knnmt.store.lessons import Lesson, Lessons, LessonStates, Record, SealedStates
+from knnmt.store.manifest import FrequentType, Manifest, aligner_name, aligner_of, publish, remove_others, work_folder
+from knnmt.store.part import Part, segment_of
 from knnmt.store.pieces import fits
 from knnmt.store.records import to_bytes
 from knnmt.store.schema import SHARED
@@ -45,39 +46,15 @@ from knnmt.store.store import Store
 
 
 @dataclass(frozen=True, eq=False)
-class _Unit:
-    """A part of the store, or the lessons that are to become one, and which segments stay: (segments,) bool."""
-
-    part: Part | None
-    lessons: Sequence[Lesson]
-    kept: NDArray[np.bool_]
-    entries: int  # of what stays
-
-    @property
-    def changed(self) -> bool:
-        return self.part is None or not self.kept.all()
-
-    def segments(self) -> Iterator[Segment]:
-        """Those that stay."""
-        if self.part is None:
-            return (lesson.segment for lesson in self.lessons)
-        return map(self.part.segment, np.flatnonzero(self.kept).tolist())
-
-    def piece(self, vocabulary: int) -> Piece:
-        """What is to be merged."""
-        return Piece(self.part or merging.of_lessons(self.lessons, vocabulary), self.kept)
-
-
-@dataclass(frozen=True, eq=False)
 class _Change:
-    """What a compaction does: neighbouring units that become one part each, the lessons that are sealed, and which of
-    the store's segments stay: (segments,) bool."""
+    """What a compaction does: neighbouring parts, and behind them lessons, that become one part each; the lessons that
+    are sealed; and which of the store's segments stay: (segments,) bool."""
 
-    groups: Sequence[Sequence[_Unit]]
+    groups: Sequence[Sequence[Piece]]
     lessons: Sequence[Lesson]
     kept: NDArray[np.bool_]
 
-    def made(self) -> list[tuple[int, Sequence[_Unit]]]:
+    def made(self) -> list[tuple[int, Sequence[Piece]]]:
         """The groups that become new parts, with their places among all."""
         return [(place, group) for place, group in enumerate(self.groups) if len(group) > 1 or group[0].changed]
 
@@ -102,8 +79,9 @@ def compact(
     change = _change(held, model, settings, full)
     folder = work_folder(held.path)
     if not change.made() and len(change.groups) == len(held.parts):
-        if planning.is_of(folder, manifest.plan):  # a compaction that was interrupted after it was published
-            with planning.locked(folder):
+        if planning.is_of(folder, manifest.plan) or planning.left_over(folder):  # interrupted after it was published
+            with planning.locked(folder), held.writing():
+                remove_others(held.path, held.manifest)
                 planning.remove(folder)
         return BuildReport({}, manifest.kept, manifest.dropped, manifest.size)
     plan = _plan(held, model, change, full)
@@ -112,7 +90,7 @@ def compact(
         if settings.clean is not None:  # the texts went through all filters when they came in
             settings = settings.model_copy(update={"clean": settings.clean.only_normalizing})
         work = planning.Work(folder, model, settings, workers or host.cores(), progress)
-        work.do(work.context("store"), "share", partial(_share, store=held, lessons=change.lessons))
+        work.do(work.context("store"), "share", partial(_share, store=held, change=change))
         made = {place: _make(work, held, place, group) for place, group in change.made()}
         with held.writing():
             if held.manifest != manifest:
@@ -131,21 +109,17 @@ def _change(store: Store, model: StateModel, settings: BuildSettings, full: bool
     """Which parts and lessons become which parts."""
     kept = np.ones(store.sizes["segments"], np.bool_)
     kept[sorted(store.lessons.removed)] = False
-    units = []
-    for part in store.parts:
-        own = kept[part.first_segment :][: part.sizes["segments"]]
-        gone = 0 if own.all() else int(np.diff(part["target_offsets"])[~own].sum())
-        if own.any():
-            units.append(_Unit(part, (), own, part.sizes["entries"] - gone))
+    pieces = [Piece(part, kept[part.first_segment :][: part.sizes["segments"]]) for part in store.parts]
+    pieces = [piece for piece in pieces if piece.kept.any()]
     lessons = [lesson for lesson in store.lessons.unfolded if _whole(lesson, model)]
     if lessons:
-        entries = sum(lesson.target_ids.size for lesson in lessons)
-        units.append(_Unit(None, lessons, np.ones(len(lessons), np.bool_), entries))
-    if not units:
+        arrays = merging.of_lessons(lessons, store.sizes["source_vocabulary"])
+        pieces.append(Piece(arrays, np.ones(len(lessons), np.bool_)))
+    if not pieces:
         raise StoreError(f"nothing would be left of {store.path}: delete the folder instead")
-    sizes = [unit.entries for unit in units]
-    groups = [range(len(units))] if full else merging.tiers(sizes, settings.part_tokens)
-    return _Change([units[group.start : group.stop] for group in groups], lessons, kept)
+    sizes = [piece.entries for piece in pieces]
+    groups = [range(len(pieces))] if full else merging.tiers(sizes, settings.part_tokens)
+    return _Change([pieces[group.start : group.stop] for group in groups], lessons, kept)
 
 
 def _whole(lesson: Lesson, model: StateModel) -> bool:
@@ -168,22 +142,20 @@ def _plan(store: Store, model: StateModel, change: _Change, full: bool) -> str:
 # --------------------------------------------------------------------------------------------------- making parts
 
 
-def _share(context: Context, store: Store, lessons: Sequence[Lesson]) -> None:
+def _share(context: Context, store: Store, change: _Change) -> None:
     """Write what new parts share with those of the store: the projections of `similar`, and counts by type."""
     first = store.parts[0]
-    names = [f"small_{side}_{name}" for side in merging.SIDES for name in ("projection", "middle", "step")]
-    context.share(**{name: np.asarray(first[name]) for name in names if name in first})
+    names = [name for side in merging.SIDES for name in projection(side) if name in first]
+    context.share(**{name: np.asarray(first[name]) for name in names})
     content: list[merging.Arrays] = [*store.parts]
-    if lessons:
-        content.append(merging.of_lessons(lessons, context.vocabulary))
-    sizes = [store.sizes.get(name, 0) for name in ("segments", "entries", "tokens", "links")]
-    if lessons:
-        of_lessons = content[-1]
-        more = ("target_offsets", "target_ids", "source_keys", "link_entries")
-        sizes = [size + len(of_lessons[name]) for size, name in zip(sizes, more, strict=True)]
-        sizes[0] -= 1
+    totals = [store.sizes.get(name, 0) for name in ("segments", "entries", "tokens", "links")]
+    if change.lessons:
+        own = change.groups[-1][-1].arrays
+        sizes = len(change.lessons), *(len(own[name]) for name in ("target_ids", "source_keys", "link_entries"))
+        totals = [total + size for total, size in zip(totals, sizes, strict=True)]
+        content.append(own)
     spreads = [_spread(each) for each in content] if "token_segments" in first else []
-    context.share(totals=np.array(sizes), type_segments=sum(spreads, np.zeros(context.vocabulary, np.int64)))
+    context.share(totals=np.array(totals), type_segments=sum(spreads, np.zeros(context.vocabulary, np.int64)))
 
 
 def _spread(content: merging.Arrays) -> Int64:
@@ -195,21 +167,19 @@ def _spread(content: merging.Arrays) -> Int64:
     return spread(content["type_offsets"], segments, offsets.size - 1)
 
 
-def _make(work: planning.Work, store: Store, place: int, group: Sequence[_Unit]) -> Path:
-    """Make a part of neighbouring units: its folder, sealed."""
-    taught = [_taught(unit, store.lessons) for unit in group]
-    lessons = frozenset(np.flatnonzero(np.concatenate(taught)).tolist())
-    context = work.context(f"part-{place}", lessons=lessons)
+def _make(work: planning.Work, store: Store, place: int, group: Sequence[Piece]) -> Path:
+    """Make a part of neighbouring pieces: its folder, sealed."""
+    taught = np.concatenate([_taught(piece, store.lessons) for piece in group])
+    context = work.context(f"part-{place}", lessons=frozenset(np.flatnonzero(taught).tolist()))
     if work.is_done(context, "seal"):
         return context.folder
-    pieces = [unit.piece(context.vocabulary) for unit in group]
-    if all(piece.has_states for piece in pieces):
-        work.do(context, "merge", partial(merging.merge, pieces=pieces))
+    if all(merging.has_states(piece.arrays) for piece in group):
+        work.do(context, "merge", partial(merging.merge, pieces=group))
     else:
         whole = work.context(f"corpus-{place}")
         corpus = _texts(store, group)
         read(work, whole, corpus)
-        if json.loads((whole.folder / "report").read_bytes())[0] != sum(map(len, taught)):
+        if json.loads((whole.folder / "report").read_bytes())[0] != taught.size:
             raise StoreError(f"{store.path} could not be compacted: the model does not take all of its segments")
         one = replace(whole, settings=whole.settings.model_copy(update={"part_tokens": 1 << 62}))
         fill(work, context, whole, shards(one)[0], corpus.links is not None)
@@ -218,12 +188,12 @@ def _make(work: planning.Work, store: Store, place: int, group: Sequence[_Unit])
     return context.folder
 
 
-def _taught(unit: _Unit, lessons: Lessons) -> NDArray[np.bool_]:
-    """Which of the segments of a unit that stay are lessons."""
-    if unit.part is None:
-        return np.ones(len(unit.lessons), np.bool_)
-    numbers = unit.part.first_segment + np.flatnonzero(unit.kept)
-    return np.isin(numbers, np.array(sorted(lessons.folded), np.int64))
+def _taught(piece: Piece, lessons: Lessons) -> NDArray[np.bool_]:
+    """Which of the segments of a piece that stay are lessons."""
+    kept = np.flatnonzero(piece.kept)
+    if not isinstance(piece.arrays, Part):
+        return np.ones(kept.size, np.bool_)
+    return np.isin(piece.arrays.first_segment + kept, np.array(sorted(lessons.folded), np.int64))
 
 
 def _count(context: Context) -> None:
@@ -231,37 +201,30 @@ def _count(context: Context) -> None:
     context.share(**{f"tokens-{context.folder.name}": np.diff(context["type_offsets"])})
 
 
-def _texts(store: Store, group: Sequence[_Unit]) -> Corpus:
-    """The texts of units as a corpus, to be aligned and represented again, where states were not kept."""
+def _texts(store: Store, group: Sequence[Piece]) -> Corpus:
+    """The texts of pieces as a corpus, to be aligned and represented again, where states were not kept."""
     languages = Languages.parse(store.manifest.languages)
 
     def segments(bad: object) -> Iterator[Segment]:
-        for unit in group:
-            yield from unit.segments()
+        for piece in group:
+            yield from (segment_of(piece.arrays, number) for number in np.flatnonzero(piece.kept).tolist())
 
     if store.learns:
         return Corpus(segments, languages, aligner=store.aligner())
-    parts = [unit.part for unit in group if unit.part is not None]
-    if not all("given_links" in part for part in parts):
+    if not all("given_links" in piece.arrays for piece in group):
         raise StoreError(
             f"{store.path} was built from links made elsewhere and does not hold them: build it again (--alignments)"
         )
     return Corpus(segments, languages, links=partial(_given, group))
 
 
-def _given(group: Sequence[_Unit], bitext: Bitext, numbers: Sequence[int], total: int) -> Links:
+def _given(group: Sequence[Piece], bitext: Bitext, numbers: Sequence[int], total: int) -> Links:
     """The links that parts were given, of the segments that stay."""
-    counts, links = [], []
-    for unit in group:
-        assert unit.part is not None  # such a store cannot be taught
-        kept = np.flatnonzero(unit.kept)
-        counts.append(np.diff(unit.part["given_offsets"])[kept])
-        links.append(unit.part["given_links"][runs(unit.part["given_offsets"], kept)])
-    count, rows = np.concatenate(counts), np.concatenate(links)
-    lengths = np.stack((bitext.source_lengths, bitext.target_lengths), axis=1).repeat(count, axis=0)
+    rows, offsets = merging.given_links(group).values()
+    lengths = np.stack((bitext.source_lengths, bitext.target_lengths), axis=1).repeat(np.diff(offsets), axis=0)
     if not ((rows >= 0) & (rows < lengths)).all():
         raise StoreError("the store is corrupt: its links lead out of their segments")
-    return Links(rows[:, 0].copy(), rows[:, 1].copy(), offsets_of(count))
+    return Links(rows[:, 0].copy(), rows[:, 1].copy(), offsets)
 
 
 # ------------------------------------------------------------------------------------------------- taking its place
@@ -270,10 +233,9 @@ def _given(group: Sequence[_Unit], bitext: Bitext, numbers: Sequence[int], total
 def _written(work: planning.Work, store: Store, change: _Change, made: dict[int, Path], plan: str) -> Manifest:
     """The new manifest; its journal is on disk, with all that was taught and removed by now."""
     before = {part.name: part for part in store.manifest.parts}
-    folders = {place: group[0].part.folder for place, group in enumerate(change.groups) if group[0].part is not None}
     sealed = [
-        sealed_part(made[place]) if place in made else before[folders[place].name]
-        for place in range(len(change.groups))
+        sealed_part(made[place]) if place in made else before[_part(group).folder.name]
+        for place, group in enumerate(change.groups)
     ]
     aligner = aligner_of(store.path, store.manifest)
     if aligner is not None and store.manifest.aligner is None:  # format 1 has it in the part
@@ -281,7 +243,7 @@ def _written(work: planning.Work, store: Store, change: _Change, made: dict[int,
         host.sync(work.folder / "shared" / ALIGNER)
     journal = store.path / f"journal-{plan[:16]}"
     journal.unlink(missing_ok=True)
-    record = _moved(store.lessons, change)
+    record = _moved(store.lessons, change, {place: Part(folder, sealed[place]) for place, folder in made.items()})
     if record != Record():
         Journal(journal).append(to_bytes(record))
     return store.manifest.model_copy(
@@ -299,14 +261,21 @@ def _written(work: planning.Work, store: Store, change: _Change, made: dict[int,
 def _frequent_types(work: planning.Work, store: Store, change: _Change, made: dict[int, Path]) -> list[FrequentType]:
     """The types with the most tokens; those of before where a part does not tell."""
     context, counts = work.context("store"), []
-    for place, (unit, *_) in enumerate(change.groups):
+    for place, group in enumerate(change.groups):
         if place in made:
             counts.append(context.common(f"tokens-{made[place].name}"))
-        elif unit.part is not None and "type_offsets" in unit.part:
-            counts.append(np.diff(unit.part["type_offsets"]))
+        elif "type_offsets" in (part := _part(group)):
+            counts.append(np.diff(part["type_offsets"]))
         else:
             return store.manifest.frequent_types
     return frequent_types(work.model, sum(counts, np.zeros(context.vocabulary, np.int64)))
+
+
+def _part(group: Sequence[Piece]) -> Part:
+    """The part that a group is which does not change."""
+    (piece,) = group
+    assert isinstance(piece.arrays, Part)
+    return piece.arrays
 
 
 def _moved_files(work: planning.Work, manifest: Manifest, made: dict[int, Path]) -> dict[str, Path]:
@@ -318,19 +287,36 @@ def _moved_files(work: planning.Work, manifest: Manifest, made: dict[int, Path])
     return moved
 
 
-def _moved(state: Lessons, change: _Change) -> Record:
-    """All that was taught and removed by now, by the numbers that segments have in the new parts."""
+def _moved(state: Lessons, change: _Change, made: dict[int, Part]) -> Record:
+    """All that was taught and removed by now, by the numbers that segments have in the new parts.
+
+    made: the parts that are new, by their places among all
+    """
     kept = change.kept
     place = np.where(kept, np.cumsum(kept) - 1, -1)
     first = int(kept.sum())
     place_of = {lesson.id: now for now, lesson in enumerate(change.lessons, start=first)}
     removed = {int(place[number]) for number in state.removed if kept[number]}
+    starts = offsets_of(np.array([sum(int(piece.kept.sum()) for piece in group) for group in change.groups]))
+
+    def sealed(lesson: Lesson, number: int) -> Lesson:
+        """A lesson as the segment of this number; its states are left to a new part that keeps them."""
+        at = int(np.searchsorted(starts, number, side="right")) - 1
+        states: LessonStates | SealedStates = lesson.states
+        if at in made and merging.has_states(made[at]):
+            states = SealedStates(
+                made[at], number - int(starts[at]), lesson.source_ids, lesson.target_ids, lesson.links
+            )
+        elif at in made:
+            states = LessonStates(states.source, states.target)
+        return replace(lesson, states=states, folded=number)
+
     taught = []
     for lesson in state.taught.values():
         if lesson.folded is not None:
-            taught.append(replace(lesson, folded=int(place[lesson.folded])))
+            taught.append(sealed(lesson, int(place[lesson.folded])))
         elif lesson.id in place_of and lesson is change.lessons[place_of[lesson.id] - first]:
-            taught.append(replace(lesson, folded=place_of[lesson.id]))
+            taught.append(sealed(lesson, place_of[lesson.id]))
         else:  # taught since, or not to be sealed
             taught.append(lesson)
     # those that were removed since, or taught again in another way

@@ -7,10 +7,8 @@ the model represents together: states are the same to the bit however the corpus
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from knnmt.align import Bitext, Links
 from knnmt.build.align import links_of
@@ -63,10 +61,7 @@ def cut(context: Context, whole: Context, shard: Shard, given: bool) -> None:
     bitext, links = _segments(whole.bitext(), links_of(whole), shard)
     offsets = whole["text_offsets"][texts]
     for side, found in zip(("source", "target"), whole["digests"][:, some], strict=True):
-        made: dict[str, NDArray[Any]] = dict(
-            zip((f"{side}_digests", f"{side}_order"), digests.index(found), strict=True)
-        )
-        context.write(**made)
+        context.write(**digests.arrays_of(side, found))
     context.write(
         text=whole["text"][offsets[0] : offsets[-1]],
         text_offsets=offsets - offsets[0],

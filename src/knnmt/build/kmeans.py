@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,12 +15,15 @@ from knnmt.errors import DataError, UsageError
 
 Float16 = NDArray[np.float16]
 Float32 = NDArray[np.float32]
+Pieces = np.recarray[Any, Any]
 
 COARSE_FROM = 1024  # clusters a group, above which they get a coarse level
 TRAINING_ROWS = 256  # a centroid: more make k-means slower and hardly better, as FAISS has it
 STUCK = 0.95  # share of the rows in one part from which k-means is taken not to have separated them
 BATCH_BYTES = 1 << 24  # of states that k-means runs over again and again: a few times a core's cache
 DISTANCES = 1 << 20  # of one piece that are held at a time
+# stretches of the order that k-means is to split: begin, size, parts to make, random key, level
+PIECE = [("begins", "i8"), ("sizes", "i8"), ("parts", "i8"), ("keys", "u8"), ("coarse", "?")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,25 +57,6 @@ class Ranking:
     entries: Int32
     tokens: Int32
     distances: Float32
-
-
-@dataclass(frozen=True, eq=False)
-class _Pieces:
-    """P stretches of the order that k-means is to split: begin, size, parts to make, random key, level."""
-
-    begins: Int64
-    sizes: Int64
-    parts: Int64
-    keys: NDArray[np.uint64]
-    coarse: NDArray[np.bool_]
-
-    def __getitem__(self, index: Any) -> Self:
-        return type(self)(*(array[index] for array in vars(self).values()))
-
-    @classmethod
-    def join(cls, pieces: list[Self]) -> Self:
-        """Put lists of pieces one after another."""
-        return cls(*(np.concatenate(arrays) for arrays in zip(*(vars(p).values() for p in pieces), strict=True)))
 
 
 def cluster(
@@ -111,7 +95,7 @@ def cluster(
     progress = progress or (lambda rows: None)
     progress(order.size - int(pieces.sizes.sum()))
 
-    def split(batch: _Pieces) -> Int64:
+    def split(batch: Pieces) -> Int64:
         return _split(states, order, batch, iterations, memory)
 
     while pieces.sizes.size:
@@ -129,10 +113,11 @@ def cluster(
                 parts = -(-size // m)
                 begun[begin + np.arange(parts) * size // parts] = True
             keys = _mix(batch.keys + inside.astype(np.uint64))
-            rest = _Pieces(begins, sizes, -(-sizes // m), keys, np.zeros(sizes.size, bool))[large & ~stuck]
+            rest = np.rec.fromarrays((begins, sizes, -(-sizes // m), keys, np.zeros(sizes.size, bool)), dtype=PIECE)
+            rest = rest[large & ~stuck]
             following.append(rest)
             progress(int(sizes.sum() - rest.sizes.sum()))
-        pieces = _Pieces.join(following)
+        pieces = np.concatenate(following).view(np.recarray)
 
     starts = np.flatnonzero(begun)
     ranges = np.sort(np.concatenate(coarse), axis=0)
@@ -213,7 +198,7 @@ def rank(
     return Ranking(means, offsets_of(counts), entries, target_ids[entries], distances)
 
 
-def _first_pieces(offsets: Int64, m: int, coarse_from: int, seed: int) -> _Pieces:
+def _first_pieces(offsets: Int64, m: int, coarse_from: int, seed: int) -> Pieces:
     """List the groups that have more than one cluster, the largest with their coarse clusters as parts."""
     sizes = np.diff(offsets)
     groups = np.flatnonzero(sizes > m)
@@ -221,10 +206,10 @@ def _first_pieces(offsets: Int64, m: int, coarse_from: int, seed: int) -> _Piece
     coarse = parts > coarse_from
     keys = _mix(_mix(np.array([seed % 2**64], np.uint64)) + groups.astype(np.uint64))
     parts = np.where(coarse, np.ceil(np.sqrt(parts)).astype(np.int64), parts)
-    return _Pieces(offsets[groups], sizes[groups], parts, keys, coarse)
+    return np.rec.fromarrays((offsets[groups], sizes[groups], parts, keys, coarse), dtype=PIECE)
 
 
-def _batches(pieces: _Pieces, width: int, memory: int) -> Iterator[tuple[_Pieces, int]]:
+def _batches(pieces: Pieces, width: int, memory: int) -> Iterator[tuple[Pieces, int]]:
     """Put pieces of one size together (none needs padding), the largest first; say how many bytes a batch takes."""
     pieces = pieces[np.lexsort((pieces.begins, -pieces.sizes))]
     bounds = np.append(np.flatnonzero(np.diff(pieces.sizes, prepend=-1)), pieces.sizes.size)
@@ -243,7 +228,7 @@ def _training_rows(size: int, parts: int, width: int, memory: int) -> int:
     return min(size, parts * TRAINING_ROWS, max(parts, memory // (16 * width)))
 
 
-def _split(states: Float16, order: Int64, pieces: _Pieces, iterations: int, memory: int) -> Int64:
+def _split(states: Float16, order: Int64, pieces: Pieces, iterations: int, memory: int) -> Int64:
     """Sort the rows of B pieces, all of one size, by the part that k-means puts them in; count the parts' rows.
 
     order: (N,) int64, changed in place where the pieces are; returns (B, parts) int64
@@ -347,7 +332,7 @@ def _stretches(count: int, width: int) -> Iterator[slice]:
 
 
 def _read(states: Float16, rows: Int64) -> torch.Tensor:
-    """Take rows, of any shape, out of the states: (*rows, d) float32, with d filled up by zeros to a multiple of 16.
+    """Take rows, of any shape, out of the states: (*rows, d) float32, d padded with zeros to a multiple of 16.
 
     So every row begins on a cache line: a product's last bits depend on that, and with them, among points
     equally near, a group's clusters on what comes before it in the batch.

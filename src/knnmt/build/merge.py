@@ -4,10 +4,10 @@ Everything is taken from arrays; the model is not run. The order of the corpus i
 Lucene does: when there are many parts of about one size, they become one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from knnmt.csr import Int64, blocks, offsets_of, ranges, runs
 from knnmt.errors import DataError
 from knnmt.store import arrays, digests
 from knnmt.store.lessons import Lesson, LessonPart
+from knnmt.store.part import Part
 
 MANY, FACTOR = 8, 8  # parts that become one, if the largest has less than FACTOR times the entries of the smallest
 SMALLEST = 1 << 13  # entries; parts that have fewer count as if they had so many
@@ -25,17 +26,8 @@ ROWS = 1 << 14  # states that are copied at a time
 SIDES = ("source", "target")
 STATES = ("target_keys", "source_keys", "type_offsets", "link_offsets", "link_entries")
 
-
-class Arrays(Protocol):
-    """Arrays by name: a part, or a dictionary."""
-
-    def __contains__(self, name: Any, /) -> bool:
-        """Whether an array is there."""
-        ...
-
-    def __getitem__(self, name: str, /) -> NDArray[Any]:
-        """An array."""
-        ...
+Arrays = Part | Mapping[str, NDArray[Any]]
+"""Arrays by name: a part, or those of lessons."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +38,14 @@ class Piece:
     kept: NDArray[np.bool_]
 
     @property
-    def has_states(self) -> bool:
-        """Whether all content of a part is there: one with quantized keys, or for some systems only, has not."""
-        return all(name in self.arrays for name in STATES)
+    def entries(self) -> int:
+        """How many stay."""
+        return int(np.diff(self.arrays["target_offsets"])[self.kept].sum())
+
+    @property
+    def changed(self) -> bool:
+        """Whether it is no part, or a part less something."""
+        return not isinstance(self.arrays, Part) or not self.kept.all()
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +55,11 @@ class _Rows:
     rows: Int64
     types: Int64
     place: Int64
+
+
+def has_states(content: Arrays) -> bool:
+    """Whether a part holds the states of its tokens: one with quantized keys, or for some systems only, does not."""
+    return all(name in content for name in STATES)
 
 
 def tiers(sizes: Sequence[int], most: int) -> list[range]:
@@ -89,9 +91,7 @@ def of_lessons(lessons: Sequence[Lesson], vocabulary: int) -> dict[str, NDArray[
     made["text_offsets"] = offsets_of(np.array(list(map(len, texts))))
     made["target_offsets"] = offsets_of(np.array([lesson.target_ids.size for lesson in lessons]))
     for side in SIDES:
-        made[f"{side}_digests"], made[f"{side}_order"] = digests.index(
-            digests.digest(getattr(segment, side)) for segment in segments
-        )
+        made |= digests.arrays_of(side, (digests.digest(getattr(segment, side)) for segment in segments))
     return made
 
 
@@ -111,17 +111,27 @@ def merge(context: Context, pieces: Sequence[Piece]) -> None:
     states = context.create("source_keys", "float16", (sum(own.rows.size for own in tokens), context.width))
     at = 0
     for piece, own, rows in zip(pieces, entries, tokens, strict=True):
-        arrays.permute(piece.arrays["target_keys"], own, keys[at : at + own.size], advance)
+        _copy(piece.arrays["target_keys"], own, keys, at + np.arange(own.size), advance)
+        _copy(piece.arrays["source_keys"], rows.rows, states, rows.place, advance)
         at += own.size
-        for some in (slice(start, start + ROWS) for start in range(0, rows.rows.size, ROWS)):
-            states[rows.place[some]] = piece.arrays["source_keys"][rows.rows[some]]
-            advance(rows.rows[some].size)
     _merge_links(context, pieces, entries, tokens)
     if all("given_links" in piece.arrays for piece in pieces):
-        counts = [np.diff(piece.arrays["given_offsets"])[piece.kept] for piece in pieces]
-        rows_of = [runs(piece.arrays["given_offsets"], np.flatnonzero(piece.kept)) for piece in pieces]
-        links = [piece.arrays["given_links"][own] for piece, own in zip(pieces, rows_of, strict=True)]
-        context.write(given_links=np.concatenate(links), given_offsets=offsets_of(np.concatenate(counts)))
+        context.write(**given_links(pieces))
+
+
+def _copy(rows: NDArray[Any], some: Int64, out: NDArray[Any], place: Int64, advance: Callable[[int], None]) -> None:
+    """Copy some rows to their places, a few at a time."""
+    for here in (slice(start, start + ROWS) for start in range(0, some.size, ROWS)):
+        out[place[here]] = rows[some[here]]
+        advance(some[here].size)
+
+
+def given_links(pieces: Sequence[Piece]) -> dict[str, NDArray[Any]]:
+    """The links that were made elsewhere, of the segments that stay."""
+    kept = [(piece.arrays, np.flatnonzero(piece.kept)) for piece in pieces]
+    counts = [np.diff(own["given_offsets"])[some] for own, some in kept]
+    links = [own["given_links"][runs(own["given_offsets"], some)] for own, some in kept]
+    return {"given_links": np.concatenate(links), "given_offsets": offsets_of(np.concatenate(counts))}
 
 
 def _kept_entries(piece: Piece) -> Int64:
@@ -143,10 +153,7 @@ def _merge_texts(context: Context, pieces: Sequence[Piece]) -> None:
     context.write(text_offsets=offsets_of(np.concatenate(lengths)))
     for side in SIDES:
         found = np.concatenate([_digests(piece, side)[piece.kept] for piece in pieces])
-        made: dict[str, NDArray[Any]] = dict(
-            zip((f"{side}_digests", f"{side}_order"), digests.index(found), strict=True)
-        )
-        context.write(**made)
+        context.write(**digests.arrays_of(side, found))
 
 
 def _digests(piece: Piece, side: str) -> NDArray[np.uint64]:

@@ -21,8 +21,8 @@ from knnmt.errors import DataError, UsageError
 from knnmt.search.pq import CENTROIDS
 
 SEEDING_SIZE = 32 * CENTROIDS  # rows of the sample that the first centroids are drawn from
-BLOCK_SIZE = {"cpu": 1 << 20, "cuda": 1 << 26}  # numbers worked on at a time: a CPU's cache, or a GPU kept busy
-GROUP_SIZE = {"cpu": 8, "cuda": 128}  # subspaces that a worker clusters at a time
+BLOCK_SIZE = 1 << 20  # numbers worked on at a time: a core's cache
+GROUP_SIZE = 8  # subspaces that a worker clusters at a time
 TASK_SIZE = 1 << 10  # rows that a worker encodes at a time
 REPORT_SIZE = 1 << 16  # rows between two reports of progress: about a second
 
@@ -39,7 +39,6 @@ def train(
     seed: int = 0,
     sample: int = CENTROIDS * CENTROIDS,
     iterations: int = 8,
-    device: torch.device | str = "cpu",
 ) -> NDArray[np.float32]:
     """Make codebooks by k-means in every subspace at once, on a sample of the rows; only those are read.
 
@@ -55,12 +54,10 @@ def train(
     rows = np.sort(rng.choice(count, min(sample, count), replace=False, shuffle=False))
     chosen = np.asarray(states[rows], np.float32)
     _refuse_infinite(chosen, rows)
-    parts = torch.from_numpy(chosen).to(device).view(rows.size, subspaces, -1).transpose(0, 1).contiguous()
-    draws = torch.from_numpy(rng.random((subspaces, CENTROIDS))).to(device)
-    group = GROUP_SIZE[parts.device.type]
+    parts = torch.from_numpy(chosen).view(rows.size, subspaces, -1).transpose(0, 1).contiguous().split(GROUP_SIZE)
+    draws = torch.from_numpy(rng.random((subspaces, CENTROIDS))).split(GROUP_SIZE)
     with lone_threads(torch.get_num_threads()) as pool:
-        clusters = pool.map(partial(_cluster, iterations=iterations), parts.split(group), draws.split(group))
-        return torch.cat(list(clusters)).cpu().numpy()
+        return torch.cat(list(pool.map(partial(_cluster, iterations=iterations), parts, draws))).numpy()
 
 
 def encode(
@@ -121,17 +118,16 @@ class Expansion:
 
 def _nearest(parts: Tensor, expansion: Expansion) -> Tensor:
     """Return the number of each part's nearest centroid, the first of equals: (M, R, d/M) gives (M, R) int64."""
-    codes = torch.empty(parts.shape[:2], dtype=torch.int64, device=parts.device)
-    rows = min(_block(parts, len(parts) * CENTROIDS), parts.shape[1])
+    codes = torch.empty(parts.shape[:2], dtype=torch.int64)
+    rows = min(max(BLOCK_SIZE // (len(parts) * CENTROIDS), 1), parts.shape[1])
     # One buffer for all blocks: memory that is fresh from the system costs more than the product itself.
     buffer = parts.new_empty(len(parts), rows, CENTROIDS)
     for start in range(0, parts.shape[1], rows):
         block = parts[:, start : start + rows] - expansion.centre
         # Without |y|², which is the same for all centroids.
         scores = torch.baddbmm(expansion.level, block, expansion.slope, out=buffer[:, : block.shape[1]])
-        # On a CPU NumPy's argmin is vectorised and five times as fast as that of torch.
-        nearest = torch.from_numpy(scores.numpy().argmin(-1)) if parts.device.type == "cpu" else scores.argmin(-1)
-        codes[:, start : start + rows] = nearest
+        # NumPy's argmin is vectorised and five times as fast as that of torch.
+        codes[:, start : start + rows] = torch.from_numpy(scores.numpy().argmin(-1))
     return codes
 
 
@@ -150,7 +146,7 @@ def _seed(parts: Tensor, draws: Tensor) -> Tensor:
     """Draw first centroids as k-means++ does, by their squared distances from those drawn before."""
     subspaces, rows, width = parts.shape
     centroids = parts.new_empty(subspaces, CENTROIDS, width)
-    nearest = torch.ones(subspaces, rows, device=parts.device)
+    nearest = torch.ones(subspaces, rows)
     for number, draw in enumerate(draws.unbind(1)):
         reach = nearest.cumsum(1, dtype=torch.float64)
         # A part that is a centroid already has no reach; where all are, the last part is drawn again and again.
@@ -182,15 +178,10 @@ def in_bytes(states: NDArray[Any], out: NDArray[np.int8]) -> tuple[NDArray[np.fl
 
 def _means(parts: Tensor, codes: Tensor, centroids: Tensor) -> Tensor:
     """Move each centroid to the mean of its parts, summed in float64; one without parts stays where it is."""
-    zeros = torch.zeros(centroids.shape[:2], dtype=torch.float64, device=parts.device)
+    zeros = torch.zeros(centroids.shape[:2], dtype=torch.float64)
     counts = zeros.scatter_add(1, codes, torch.ones_like(codes, dtype=torch.float64))[..., None]
     sums = torch.stack([zeros.scatter_add(1, codes, column.double()) for column in parts.unbind(-1)], dim=-1)
     return torch.where(counts > 0, (sums / counts.clamp(min=1)).float(), centroids)
-
-
-def _block(like: Tensor, numbers: int) -> int:
-    """Return how many rows are worked on at a time where each takes so many numbers."""
-    return max(BLOCK_SIZE[like.device.type] // numbers, 1)
 
 
 def _refuse_infinite(states: NDArray[np.float32], rows: NDArray[np.int64]) -> None:

@@ -9,7 +9,7 @@ The parts of a store share the projections, which are found from the first, and 
 distances and scores can be compared.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,15 +39,6 @@ OPENED = (
 
 
 @dataclass(frozen=True, eq=False)
-class Projection:
-    """From a state to few whole numbers: rint(state @ matrix - middle). matrix: (d, p); middle: (p,); step: (1,)."""
-
-    matrix: Float32
-    middle: Float32
-    step: Float32
-
-
-@dataclass(frozen=True, eq=False)
 class Statistics:
     """Of all parts: segments and tokens, and the number of segments that each source type is in: (V,) int64."""
 
@@ -62,40 +53,47 @@ def make_similar(context: Context) -> None:
     advance = context.watch("similar", sum(len(context[f"{side}_keys"]) for side in sides))
     context.write(**_segments(context))
     for side in sides:
-        states = context[f"{side}_keys"]
+        states, names = context[f"{side}_keys"], projection(side)
         if context.first:
             found = _find(states, _width(context, side), context.settings.seed)
-            made = {"projection": found.matrix, "middle": found.middle, "step": found.step}
-            context.share(**{f"small_{side}_{name}": values for name, values in made.items()})
-        names = [f"small_{side}_{name}" for name in ("projection", "middle", "step")]
-        shared = Projection(*(np.asarray(context.common(name)) for name in names))
-        context.write(**dict(zip(names, (shared.matrix, shared.middle, shared.step), strict=True)))
-        whole = context.create(f"small_{side}", "int8", (len(states), len(shared.middle)))
+            context.share(**dict(zip(names, found, strict=True)))
+        shared = {name: np.asarray(context.common(name)) for name in names}
+        context.write(**shared)
+        matrix, middle, _ = shared.values()
+        whole = context.create(f"small_{side}", "int8", (len(states), len(middle)))
         at = 0
-        for some in _projected(states, shared.matrix):
-            whole[at : at + len(some)] = np.rint(some - shared.middle).clip(-LARGEST, LARGEST)
+        for some in _projected(states, matrix):
+            whole[at : at + len(some)] = np.rint(some - middle).clip(-LARGEST, LARGEST)
             at += len(some)
             advance(len(some))
 
 
-def _find(states: NDArray[Any], size: int, seed: int) -> Projection:
+def projection(side: str) -> list[str]:
+    """The arrays that make few whole numbers of a state, rint(state @ projection - middle), which all parts share.
+
+    They are (d, p), (p,), and the step between two numbers, (1,).
+    """
+    return [f"small_{side}_{name}" for name in ("projection", "middle", "step")]
+
+
+def _find(states: NDArray[Any], size: int, seed: int) -> tuple[Float32, Float32, Float32]:
     """The projection of states (N, d) to their principal components, in steps such that all fit into bytes."""
     matrix = principal(states, size, seed)
-    low, high = (edge(np.array(list(_projected(states, matrix, edge))), axis=0) for edge in (np.min, np.max))
+    edges = np.array([(some.min(axis=0), some.max(axis=0)) for some in _projected(states, matrix)])
+    low, high = edges[:, 0].min(axis=0), edges[:, 1].max(axis=0)
     # one step for all numbers: those that vary little are small, and need few
     step = np.float32(max(float((high - low).max()) / 254, 1e-12))
-    return Projection(matrix / step, (low + high) / 2 / step, np.array([step]))
+    return matrix / step, (low + high) / 2 / step, np.array([step])
 
 
-def _projected(states: NDArray[Any], matrix: Float32, of: Callable[..., Float32] | None = None) -> Iterator[Float32]:
-    """Blocks of states (N, d), projected; `of` each block, taken over its rows."""
+def _projected(states: NDArray[Any], matrix: Float32) -> Iterator[Float32]:
+    """Blocks of states (N, d), projected."""
     for start in range(0, len(states), ROWS):
         rows = states[start : start + ROWS]
         # a matrix product may round otherwise at another size: all have the same, the last one is padded
         filled = np.zeros((ROWS, states.shape[1]), np.float32)
         filled[: len(rows)] = rows
-        block: Float32 = (filled @ matrix)[: len(rows)]
-        yield block if of is None else of(block, axis=0)
+        yield (filled @ matrix)[: len(rows)]
 
 
 def principal(states: NDArray[Any], size: int, seed: int = 0) -> Float32:

@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from knnmt import terminal
 from knnmt.cli.options import checked
-from knnmt.errors import KnnmtError
+from knnmt.errors import KnnmtError, UsageError
 
 if TYPE_CHECKING:
     from knnmt.model.checkpoint import Model
@@ -77,6 +77,9 @@ StoresOption = Annotated[
 StoresNeeded = Annotated[
     list[Path], typer.Option("--store", "-s", help="Store to retrieve from; repeatable.", metavar="<path>")
 ]
+StoreWeightsOption = Annotated[
+    str | None, typer.Option(help="Weights of the stores, such as 1,2; 0 ignores a store. [default: all 1]")
+]
 # systems are not listed: importing them imports torch, and --help is to be quick
 SystemOption = Annotated[
     str | None, typer.Option(help="Retrieval system, as `knnmt inspect` lists; or base. [default: auto]")
@@ -124,6 +127,21 @@ def retrieval_settings(path: Path | None, **given: Any) -> "Tuned | None":
     if "lambda" in named and "adapt" not in named:
         settings = settings.without_gate()  # an explicit weight disables the gate
     return Tuned(checked(RetrievalSettings, **settings.model_dump(by_alias=True) | named), base.gate)
+
+
+def weighted(stores: list[Path] | None, weights: str | None) -> "list[Path] | dict[Path, float] | None":
+    """The stores that a command names, with their weights if these are given, one for each --store in order."""
+    stores = stores or []
+    if weights is None:
+        return stores or None
+    try:
+        numbers = [float(number) for number in weights.split(",")]
+    except ValueError:
+        raise UsageError(f"--store-weights takes numbers separated by commas, such as 1,2, not {weights!r}") from None
+    if len(numbers) != len(stores):
+        raise UsageError(f"--store-weights needs one weight for each --store: {len(stores)}, not {len(numbers)}")
+    made = dict(zip(stores, numbers, strict=True))
+    return made if len(made) == len(stores) else stores  # a store given twice is refused where they are opened
 
 
 def load_model(name: str, langs: str | None, device: str, precision: str, threads: int | None) -> "Model":

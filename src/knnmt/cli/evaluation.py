@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,10 +11,8 @@ from knnmt import terminal
 from knnmt.cli.app import (
     CorpusArgument,
     DeviceOption,
-    IndexOption,
     JsonOption,
     ModelOption,
-    NprobeOption,
     PairOption,
     PrecisionOption,
     StoreNeeded,
@@ -23,21 +21,13 @@ from knnmt.cli.app import (
     load_model,
     retrieval_settings,
 )
-from knnmt.cli.options import checked
+from knnmt.cli.options import Command, Fields, options
 from knnmt.errors import UsageError
 
 if TYPE_CHECKING:
     from knnmt.overlap import Overlaps
-    from knnmt.systems.settings import Adapt
-    from knnmt.tune import Trial
-
-KINDS: "dict[str, tuple[Adapt, ...]]" = {
-    "constant": ("constant",),
-    "distance": ("distance",),
-    "both": ("constant", "distance"),
-    "learned": ("distance", "learned"),  # which it is built on
-    "all": ("constant", "distance", "learned"),
-}
+    from knnmt.tune.search import Trial
+    from knnmt.tune.settings import TuneSettings
 
 
 @app.command()
@@ -92,30 +82,26 @@ def counts(found: "Overlaps") -> dict[str, int]:
     return {"exact": len(found.exact), "near": len(found.near)}
 
 
-@app.command()
+@app.command(cls=Command)
+@options(
+    settings=Fields(
+        "tune.settings:TuneSettings",
+        "system", "limit", "decoded", "beam", "adapt", "exclude_overlaps",
+        exclude_overlaps="--exclude-overlaps/--keep-overlaps",
+    ),
+    retrieval=Fields("systems.settings:RetrievalSettings", "index", "nprobe", given_only=True),
+)  # fmt: skip
 def tune(
+    *,
     dev: CorpusArgument,
     langs: PairOption,
     store: StoreNeeded,
     model: ModelOption = "mini-de-en",
-    system: Annotated[str, typer.Option(help="The system to tune; auto: the best of the store.")] = "auto",
+    settings: "TuneSettings",
+    retrieval: dict[str, Any],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Settings file to write, for --settings of other commands.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Use the first N segments only.")] = None,
-    decoded: Annotated[
-        int, typer.Option(min=1, max=100, help="Settings to decode with, chosen by likelihood; as many near the best.")
-    ] = 6,
-    beam: Annotated[int, typer.Option(help="Beam size; 1 is greedy search.")] = 1,
-    adapt: Annotated[
-        Literal["constant", "distance", "both", "learned", "all"],
-        typer.Option(help="λ: constant, falling with distance, both of these, learned by a gate, or all three."),
-    ] = "all",
-    exclude: Annotated[
-        bool, typer.Option("--exclude-overlaps/--keep-overlaps", help="Ignore segments of the store that overlap dev.")
-    ] = True,
-    index: IndexOption = None,
-    nprobe: NprobeOption = None,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
     threads: ThreadsOption = None,
@@ -128,35 +114,34 @@ def tune(
     from knnmt.datastore import Datastore
     from knnmt.overlap import overlaps
     from knnmt.systems.table import require_system
-    from knnmt.translate import TranslateSettings
-    from knnmt.tune import tune as search
+    from knnmt.tune.tune import tune as search
 
-    if system != "auto":
-        require_system(system)
-    options = checked(TranslateSettings, beam=beam, batch_size=64)
-    given = retrieval_settings(None, index=index, nprobe=nprobe)
+    if settings.system != "auto":
+        require_system(settings.system)
+    given = retrieval_settings(None, **retrieval)
     if output is not None:
         terminal.require_writable(output, *dev)
-    segments = list(itertools.islice(read_all(dev, Languages.parse(langs)), limit))
+    segments = list(itertools.islice(read_all(dev, Languages.parse(langs)), settings.limit))
     opened = Datastore.open(store)
     loaded = load_model(model, langs, device, precision, threads)
     opened.check(loaded)
     found = overlaps(opened, [segment.source for segment in segments])
+    excluded = settings.exclude_overlaps
     if found.count:
-        done = f"left out {len(found.segments):,} of its segments" if exclude else "settings will trust it too much"
+        done = f"left out {len(found.segments):,} of its segments" if excluded else "settings will trust it too much"
         terminal.note(f"the store has {found} of {len(segments):,} dev segments: {done}")
     with terminal.stages() as progress:
         trials = search(
-            loaded, opened, segments, system, adapt=KINDS[adapt],
-            decoded=decoded, translate=options, left_out=found.segments if exclude else (),
+            loaded, opened, segments, settings.system, adapt=settings.kinds, decoded=settings.decoded,
+            translate=settings.translate, left_out=found.segments if excluded else (),
             given=given.settings if given is not None else None,
             progress=progress,
         )  # fmt: skip
     best = trials[0]
     notes = {
         "system": best.settings.system, "bleu": best.bleu, "base_bleu": _base(trials).bleu,
-        "dev": [str(path) for path in dev], "segments": len(segments), "beam": beam, "store": str(store),
-        "overlaps": counts(found) | {"excluded": exclude},
+        "dev": [str(path) for path in dev], "segments": len(segments), "beam": settings.beam, "store": str(store),
+        "overlaps": counts(found) | {"excluded": excluded},
     }  # fmt: skip
     if output is not None:
         best.tuned.save(output, **notes)

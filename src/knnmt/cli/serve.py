@@ -15,11 +15,13 @@ from knnmt.cli.app import (
     ModelOption,
     PrecisionOption,
     SettingsOption,
+    StoreWeightsOption,
     SystemOption,
     ThreadsOption,
     app,
     load_model,
     retrieval_settings,
+    weighted,
 )
 from knnmt.cli.options import Command, Fields, options
 from knnmt.errors import UsageError
@@ -47,6 +49,7 @@ def serve(
         list[Path] | None,
         typer.Option("--store", "-s", help="Store to use; repeatable, the last learns.", metavar="<path>"),
     ] = None,
+    store_weights: StoreWeightsOption = None,
     system: SystemOption = None,
     settings_file: SettingsOption = None,
     settings: "ServerSettings",
@@ -79,7 +82,8 @@ def serve(
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("knnmt").setLevel(logging.WARNING if quiet else logging.INFO)
     loaded = load_model(model, langs, device, precision, threads)
-    translator = Translator(loaded, store or None, system=system, retrieval=retrieval_settings(settings_file))
+    stores = weighted(store, store_weights)
+    translator = Translator(loaded, stores, system=system, retrieval=retrieval_settings(settings_file))
     languages = languages_of(translator, langs)
     application = create_app(translator, settings, languages)
     place = listening(settings)

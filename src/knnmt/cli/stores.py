@@ -25,7 +25,7 @@ from knnmt.cli.options import Command, Fields, options
 if TYPE_CHECKING:
     from knnmt.build.settings import BuildSettings
     from knnmt.store.describe import Description
-    from knnmt.tune import StoreTuning
+    from knnmt.tune.tune import StoreTuning
 
 
 @app.command(cls=Command)
@@ -78,7 +78,7 @@ def build(
     tuned = None
     if tune or dev is not None:
         from knnmt.datastore import Datastore
-        from knnmt.tune import tune_store
+        from knnmt.tune.tune import tune_store
 
         with terminal.stages() as progress:
             tuned = tune_store(loaded, Datastore.open(out), dev, progress=progress)

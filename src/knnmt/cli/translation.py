@@ -19,11 +19,13 @@ from knnmt.cli.app import (
     SettingsOption,
     StoresNeeded,
     StoresOption,
+    StoreWeightsOption,
     SystemOption,
     ThreadsOption,
     app,
     retrieval_settings,
     use_threads,
+    weighted,
 )
 from knnmt.cli.options import Command, Fields, options
 from knnmt.errors import UsageError
@@ -31,12 +33,11 @@ from knnmt.errors import UsageError
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from knnmt.corpus.segment import Segment
     from knnmt.decode.settings import TranslateSettings
     from knnmt.evidence import Neighbour, TokenEvidence
     from knnmt.retrieval.tuned import Tuned
-    from knnmt.store.memories import AnyStore
-    from knnmt.translate import Translator
+    from knnmt.store.memories import AnyStore, Paths
+    from knnmt.translate import Translation, Translator
 
 NARROW = 45  # columns of a table of evidence, without its texts
 GAP = 2  # columns between two of its columns
@@ -62,6 +63,7 @@ def translate(
     model: ModelOption = "mini-de-en",
     langs: LangsOption = None,
     store: StoresOption = None,
+    store_weights: StoreWeightsOption = None,
     system: SystemOption = None,
     settings_file: SettingsOption = None,
     retrieval: dict[str, Any],
@@ -86,7 +88,8 @@ def translate(
         typing = input is None and source.isatty()
         total = terminal.count_lines(source)
         texts: Iterable[str] = terminal.lines_of(source, input)
-        opened = open_stores(store) if store else None
+        stores = weighted(store, store_weights)
+        opened = open_stores(stores) if stores else None
         left_out: frozenset[int] = frozenset()
         if leave_out_own and opened is not None:
             texts = list(texts)
@@ -97,7 +100,7 @@ def translate(
         for number, found in enumerate(found_all, start=1):
             ranked = (found, *found.alternatives)
             if as_json:
-                shown = [{"text": t.text, "score": round(t.score, 5)} | _match(t.match) for t in ranked]
+                shown = [{"text": t.text, "score": round(t.score, 5)} | _match(t) for t in ranked]
                 out.write(json.dumps({"line": number, "translations": shown}, ensure_ascii=False) + "\n")
             elif settings.n_best > 1:
                 out.writelines(f"{number} ||| {t.text} ||| {t.score:.5f}\n" for t in ranked)
@@ -114,6 +117,7 @@ def explain(
     store: StoresNeeded,
     model: ModelOption = "mini-de-en",
     langs: LangsOption = None,
+    store_weights: StoreWeightsOption = None,
     system: SystemOption = None,
     settings_file: SettingsOption = None,
     neighbours: Annotated[int, typer.Option(min=0, max=8, help="Training segments shown per token.")] = 2,
@@ -126,11 +130,12 @@ def explain(
     """Explain a translation token by token. The model's probability, the store's, and the segments behind it."""
     if system == "base":
         raise UsageError("base MT uses no store, so there is nothing to explain: name another --system, or none")
-    translator = _translator(model, store, system, retrieval_settings(settings_file), langs, device, precision, threads)
+    stores, retrieval = weighted(store, store_weights), retrieval_settings(settings_file)
+    translator = _translator(model, stores, system, retrieval, langs, device, precision, threads)
     found = translator.translate([text], settings.model_copy(update={"evidence": True}))[0]
     if as_json:
         tokens = [asdict(each) | {"memory": each.memory} for each in found.evidence]
-        content = {"text": found.text, "score": found.score, **_match(found.match), "tokens": tokens}
+        content = {"text": found.text, "score": found.score, **_match(found), "tokens": tokens}
         typer.echo(json.dumps(content, ensure_ascii=False, indent=2))
         return
     terminal.show(_evidence_table(found.evidence, neighbours, several=len(store) > 1))
@@ -174,9 +179,10 @@ def _excerpt(neighbour: "Neighbour", room: int) -> "Text":
 # ------------------------------------------------------------------------------------------- around the commands
 
 
-def _match(segment: "Segment | None") -> dict[str, Any]:
+def _match(found: "Translation") -> dict[str, Any]:
     """The segment of the store that contains a line verbatim, if there is one, for JSON."""
-    return {} if segment is None else {"match": {"id": segment.id, "origin": segment.origin}}
+    segment = found.match
+    return {} if segment is None else {"match": {"id": segment.id, "origin": segment.origin, "memory": found.memory}}
 
 
 def _own(store: "AnyStore", texts: list[str]) -> frozenset[int]:
@@ -189,7 +195,7 @@ def _own(store: "AnyStore", texts: list[str]) -> frozenset[int]:
 
 
 def _translator(
-    model: str, store: "list[Path] | AnyStore | None", system: str | None, retrieval: "Tuned | None",
+    model: str, store: "Paths | AnyStore | None", system: str | None, retrieval: "Tuned | None",
     langs: str | None, device: str, precision: str, threads: int | None, left_out: frozenset[int] = frozenset(),
 ) -> "Translator":  # fmt: skip
     from knnmt.translate import Translator

@@ -17,7 +17,12 @@ SCORES = 16  # bytes for each token of the vocabulary and each beam: logits and 
 
 
 def batches(
-    lengths: Sequence[int], size: int | None, device: torch.device, architecture: Architecture, beams: int, kept: int = 0
+    lengths: Sequence[int],
+    size: int | None,
+    device: torch.device,
+    architecture: Architecture,
+    beams: int,
+    kept: int = 0,
 ) -> Iterator[list[int]]:
     """Indices in batches of `size`, longest first; without a size, of what suits the device.
 

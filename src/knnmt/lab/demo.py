@@ -27,7 +27,7 @@ from knnmt.overlap import overlaps
 from knnmt.retrieval.tuned import Tuned
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.translate import Translator
-from knnmt.tune import tune
+from knnmt.tune.tune import tune
 
 PACKAGES = ("django", "wagtail", "oscar")
 LANGUAGES = Languages("de", "en")

@@ -1,8 +1,8 @@
 """A gate: λ of each beam by a small network, from what its step shows of the store and of the model.
 
-It is trained with the likelihood of references (`train`), by `knnmt tune`, and lies beside the settings that it belongs
-to. What it sees costs no pass over the vocabulary, and is the same however often a token is among the neighbours and
-whatever else is in the batch.
+It is trained by `knnmt tune` (`knnmt.tune.gate`), and lies beside the settings that it belongs to. What it sees costs
+no pass over the vocabulary, and is the same however often a token is among the neighbours and whatever else is in the
+batch.
 """
 
 from collections.abc import Mapping
@@ -30,10 +30,6 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "inner": (HIDDEN, len(FEATURES)), "inner_bias": (HIDDEN,), "outer": (1, HIDDEN), "outer_bias": (1,),
 }  # fmt: skip
 LEAST = -12.0  # of a log-probability: what is less likely is all the same
-# training
-STEPS, EVERY, PATIENCE, RATE, DECAY = 600, 10, 10, 0.02, 0.01
-HELD_OUT = 5  # one segment of so many is not trained with, and says when to stop
-FLOOR = 1e-9  # of a probability, before its logarithm
 
 
 def features(found: "Neighbours", logits: Tensor, normaliser: Tensor, scale: float) -> Tensor:
@@ -84,7 +80,7 @@ class Gate:
 
     @property
     def digest(self) -> str:
-        """Tells its parameters from any others."""
+        """Identifies the purpose and the parameters."""
         running = blake2b("\0".join(self.purpose).encode(), digest_size=16)
         for name in SHAPES:
             running.update(self.parameters[name].cpu().numpy().tobytes())
@@ -117,11 +113,11 @@ class Gate:
                 parameters = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
         except (SafetensorError, OSError) as error:
             raise DataError(f"{path}: corrupt ({error}): {again}") from error
-        shapes = {name: tuple(value.shape) for name, value in parameters.items() if value.dtype == torch.float32}
-        sound = shapes == SHAPES and len(parameters) == len(SHAPES)
-        if not sound or not all(bool(value.isfinite().all()) for value in parameters.values()):
-            raise DataError(f"{path}: invalid parameters: {again}")
-        if not bool((parameters["spread"] > 0).all()) or not metadata.keys() >= set(Purpose._fields):
+        found = {name: (tuple(value.shape), value.dtype) for name, value in parameters.items()}
+        finite = all(bool(value.isfinite().all()) for value in parameters.values())
+        named = metadata.keys() >= set(Purpose._fields)
+        sound = found == {name: (shape, torch.float32) for name, shape in SHAPES.items()} and finite and named
+        if not sound or not bool((parameters["spread"] > 0).all()):
             raise DataError(f"{path}: invalid parameters: {again}")
         return cls(Purpose(*(metadata[name] for name in Purpose._fields)), parameters)
 
@@ -134,72 +130,3 @@ def require_gate(gate: Gate | None, purpose: Purpose) -> Gate:
         made, here = (f"{some.system} ({some.key}, {some.metric})" for some in (gate.purpose, purpose))
         raise DataError(f"the gate was trained for {made}, not for {here}: train one with `knnmt tune`")
     return gate
-
-
-# -------------------------------------------------------------------------------------------------------- training
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """Reference tokens that a gate is trained with, P of them, each with the number of its segment.
-
-    seen: (P, F); p_knn, p_mt: (P,) of the token; asked: (P,) bool, whether the gate gives its λ, which else is `fixed`
-    """
-
-    seen: Tensor
-    p_knn: Tensor
-    p_mt: Tensor
-    asked: Tensor
-    fixed: Tensor
-    segments: Tensor
-
-    def log_p(self, weight: Tensor) -> Tensor:
-        """log p of each token, given λ where the gate is asked. (P,)."""
-        weight = torch.where(self.asked, weight, self.fixed)
-        return (weight * self.p_knn + (1.0 - weight) * self.p_mt).clamp_min(FLOOR).log()
-
-    def of(self, rows: Tensor) -> "Lesson":
-        """Only these of the tokens."""
-        columns = self.seen, self.p_knn, self.p_mt, self.asked, self.fixed, self.segments
-        return Lesson(*(column[rows] for column in columns))
-
-
-def train(lesson: Lesson, purpose: Purpose, seed: int = 1) -> Gate | None:
-    """The gate that makes references likeliest; None where there are too few that it would be asked about.
-
-    A fifth of the segments is not learnt from, and says when to stop: what is learnt by heart is of no use.
-    """
-    with torch.inference_mode(False), torch.enable_grad():
-        apart = lesson.segments % HELD_OUT == HELD_OUT - 1
-        shown, kept = (lesson.of(lesson.asked & some) for some in (~apart, apart))
-        if not len(shown.seen) or not len(kept.seen):
-            return None
-        generator = torch.Generator().manual_seed(seed)
-        parameters = {
-            "mean": shown.seen.mean(dim=0),
-            "spread": shown.seen.std(dim=0, correction=0).clamp_min(1e-3),
-            "inner": torch.randn(SHAPES["inner"], generator=generator) / len(FEATURES) ** 0.5,
-            "inner_bias": torch.zeros(SHAPES["inner_bias"]),
-            "outer": torch.zeros(SHAPES["outer"]),
-            "outer_bias": torch.zeros(SHAPES["outer_bias"]),
-        }
-        gate = Gate(purpose, parameters)
-        learnt = [parameters[name].requires_grad_() for name in ("inner", "inner_bias", "outer", "outer_bias")]
-        optimizer = torch.optim.AdamW(learnt, lr=RATE, weight_decay=DECAY)
-        best, worse, chosen = -torch.inf, 0, _copied(gate)
-        for step in range(STEPS):
-            if step % EVERY == 0:
-                with torch.no_grad():
-                    value = float(kept.log_p(gate(kept.seen)).mean())
-                best, worse, chosen = (value, 0, _copied(gate)) if value > best else (best, worse + 1, chosen)
-                if worse == PATIENCE:
-                    break
-            loss = -shown.log_p(gate(shown.seen)).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    return chosen
-
-
-def _copied(gate: Gate) -> Gate:
-    return Gate(gate.purpose, {name: value.detach().clone() for name, value in gate.parameters.items()})

@@ -11,11 +11,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from knnmt.search.nearest import runs
+from knnmt.search.nearest import BySentence, runs
 from knnmt.search.rows import FAR
 from knnmt.store.lessons import LessonPart
 from knnmt.systems.chosen import Nearest
 from knnmt.systems.fast import near_entries
+from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Found, Source, merge
 from knnmt.systems.view import View
 
@@ -45,29 +46,22 @@ class Heard(NamedTuple):
         return merge(self.found.tokens, self.found.scores(self.temperature))
 
 
-class LessonView(NamedTuple):
-    """Lessons on a device: their arrays, which have the form of a part's; and the store's number of each entry (T,)."""
+class LessonLookup(BySentence):
+    """The lessons that a batch of sentences may hear. taught: a view of a `LessonPart`."""
 
-    view: View
-    lessons: LessonPart
-    entries: Tensor
+    by_sentence = ("lookup",)
 
-    @classmethod
-    def of(cls, lessons: LessonPart, beside: View) -> "LessonView":
-        """Lessons on the device of a view."""
-        view = beside.of([lessons])
-        return cls(view, lessons, torch.from_numpy(lessons.entries).to(view.device))
-
-
-class LessonLookup:
-    """The lessons that a batch of sentences may hear."""
-
-    def __init__(self, taught: LessonView, source: Source) -> None:
-        self.entries, self.scale = taught.entries, taught.view.scale
-        entries = near_entries(taught.view, source, C)
-        lesson = taught.view.blocks("entry_lessons")[0][entries.clamp_min(0)]
-        other = _agreement(taught, source).gather(1, lesson) < AGREED
-        self.lookup = Nearest(taught.view, entries.masked_fill(other, -1), K, TEMPERATURE * self.scale)
+    def __init__(self, taught: View, source: Source) -> None:
+        (lessons,) = taught.parts
+        assert isinstance(lessons, LessonPart)
+        self.scale = taught.scale
+        # the store's number of each entry of a lesson (T,)
+        self.entries = taught.kept("entries", lambda: torch.from_numpy(lessons.entries).to(taught.device))
+        entries = near_entries(taught, source, C)
+        lesson = taught.blocks("entry_lessons")[0][entries.clamp_min(0)]
+        other = _agreement(taught, len(lessons.lessons), source).gather(1, lesson) < AGREED
+        settings = RetrievalSettings(k=K).model_copy(update={"temperature": TEMPERATURE * self.scale})
+        self.lookup = Nearest(taught, entries.masked_fill(other, -1), settings)
 
     def hear(self, states: Tensor, nearest: Tensor) -> Heard:
         """What states (B, K, d) hear beside the nearest that was found in the store, (B, K)."""
@@ -81,18 +75,14 @@ class LessonLookup:
         found = found._replace(entries=entries, distances=distances, nearest=closest)
         return Heard(found, weight, TEMPERATURE * self.scale)
 
-    def keep(self, sentences: Tensor) -> None:
-        """Drop all sentences but these."""
-        self.lookup.keep(sentences)
 
-
-def _agreement(taught: LessonView, source: Source) -> Tensor:
-    """The share of each sentence's tokens that are of types which a lesson has. (B, lessons)."""
-    offsets, lessons = (taught.view.blocks(name)[0] for name in ("kind_offsets", "kind_lessons"))
+def _agreement(taught: View, count: int, source: Source) -> Tensor:
+    """The share of each sentence's tokens that are of types which a lesson has. (B, count), for as many lessons."""
+    offsets, lessons = (taught.blocks(name)[0] for name in ("kind_offsets", "kind_lessons"))
     sentence, position = source.mask.nonzero(as_tuple=True)
     types = source.ids[sentence, position]
     sizes = offsets[types + 1] - offsets[types]
-    found = torch.zeros((len(source.ids), len(taught.lessons.lessons)), device=types.device)
+    found = torch.zeros((len(source.ids), count), device=types.device)
     place = sentence.repeat_interleave(sizes) * found.size(1) + lessons[runs(offsets[types], sizes)]
     found.view(-1).index_add_(0, place, torch.ones(len(place), device=types.device))
     return found / source.mask.sum(dim=1, keepdim=True)

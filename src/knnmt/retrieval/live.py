@@ -5,7 +5,6 @@ from collections.abc import Collection
 import torch
 
 from knnmt.errors import StoreError
-from knnmt.retrieval.lessons import LessonView
 from knnmt.store.memories import AnyStore
 from knnmt.systems.view import View, entries_of
 
@@ -22,15 +21,15 @@ class LiveStore:
         self.view = self._view(device)
         self._seen: tuple[object, int] | None = None
         self._hidden: set[int] = set()
-        self.taught: LessonView | None = None
+        self.taught: View | None = None
         self.refresh()
 
     def _view(self, device: torch.device) -> View:
         made = self.store.manifest
-        return View(self.store.parts, device, made.metric, made.scale)
+        return View(self.store.parts, device, made.metric, made.scale, self.store.part_weights)
 
     def refresh(self) -> None:
-        """Take up what the store has learnt and forgotten."""
+        """Load what was added to the store, and removed from it, since the last time."""
         store = self.store
         if self._seen == (store.parts, store.version):
             return
@@ -48,4 +47,4 @@ class LiveStore:
             self._hidden, self.view = hidden, self.view.hiding(entries_of(self.view, hidden))
         taught = store.lesson_part
         taught = taught.without(self.left_out) if taught is not None else None
-        self.taught = LessonView.of(taught, self.view) if taught is not None else None
+        self.taught = self.view.of([taught]) if taught is not None else None

@@ -12,9 +12,10 @@ from knnmt.retrieval.gate import Gate, Purpose, require_gate
 from knnmt.retrieval.lessons import Heard, LessonLookup
 from knnmt.retrieval.live import LiveStore
 from knnmt.retrieval.mix import learned, mix, weights
+from knnmt.search.nearest import BySentence
 from knnmt.store.memories import AnyStore
 from knnmt.systems.settings import RetrievalSettings
-from knnmt.systems.system import Lookup, Neighbours, Source, System
+from knnmt.systems.system import Candidates, Neighbours, Source, System
 from knnmt.systems.table import automatic, require_system
 from knnmt.trace import NO_TRACE, Trace
 
@@ -72,21 +73,23 @@ class Sources(NamedTuple):
     weight: Tensor
 
 
-class SentenceLookup:
+class SentenceLookup(BySentence):
     """A batch of sentences in the search: mixes what their decoder states find into the model's scores.
 
     lookup: in the store's parts, by the system; taught: among the lessons, where there are any
     """
 
-    def __init__(self, retriever: Retriever, lookup: Lookup, taught: LessonLookup | None, trace: Trace) -> None:
+    by_sentence = "lookup", "taught"
+
+    def __init__(self, retriever: Retriever, lookup: Candidates, taught: LessonLookup | None, trace: Trace) -> None:
         self.lookup, self.taught, self.trace = lookup, taught, trace
         self.view, self.settings, self.gate = retriever.live.view, retriever.settings, retriever.gate
         self.key = retriever.store.manifest.key
 
     @property
     def static(self) -> bool:
-        """Whether a step asks nothing of the host, so that it can be captured: FAISS searches on the CPU."""
-        return not self.settings.index
+        """Whether a step on a GPU asks nothing of the host, so that it can be replayed."""
+        return self.lookup.static
 
     def mix(self, states: States, logits: Tensor, normaliser: Tensor) -> Tensor:
         """Change logits (B, K, V) in place; the result is their new normaliser (B, K)."""
@@ -121,10 +124,9 @@ class SentenceLookup:
 
     def sources(self, states: States, logits: Tensor, normaliser: Tensor) -> Sources:
         """What `mix` would mix in, entry by entry."""
-        assert self.settings.temperature is not None
         query = self.query(states)
         found, neighbours = self.lookup.find(query), self.lookup.neighbours(query)
-        shares = torch.nan_to_num(found.scores(self.settings.temperature).softmax(dim=-1))
+        shares = torch.nan_to_num(found.scores(self.lookup.temperature).softmax(dim=-1))
         weight = self.weight(neighbours, logits, normaliser)
         heard = self.heard(query, neighbours.nearest)
         if heard is None:
@@ -135,12 +137,6 @@ class SentenceLookup:
         columns = ((side.entries, side.tokens, side.distances, some) for side, some in sides)
         entries, tokens, distances, shares = (torch.cat(pair, dim=2) for pair in zip(*columns, strict=True))
         return Sources(entries, tokens, distances, shares, whole)
-
-    def keep(self, sentences: Tensor) -> None:
-        """Drop all sentences but these."""
-        self.lookup.keep(sentences)
-        if self.taught is not None:
-            self.taught.keep(sentences)
 
 
 def _open(store: AnyStore, system: System) -> None:

@@ -19,7 +19,7 @@ from knnmt.systems.table import serves
 
 @dataclass(frozen=True)
 class Tuned:
-    """Settings, and the gate that gives λ if they say that it is learned; otherwise it is not used."""
+    """Settings, with the gate that predicts λ if it is learned."""
 
     settings: RetrievalSettings
     gate: Gate | None = None
@@ -61,7 +61,7 @@ class Tuned:
 
 
 def gate_file(path: Path) -> Path:
-    """Where the gate of a settings file lies."""
+    """The path of a settings file's gate."""
     return path.with_name(f"{path.stem}.gate.safetensors")
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from knnmt.loops import compiled, share_out
 from knnmt.search.compiled_softmax import CompiledSoftmax
-from knnmt.search.nearest import Buffers, pack, unpack
+from knnmt.search.nearest import Buffers, BySentence, unpack
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
 from knnmt.search.search import Chosen, Ranges, Search, grouped
 
@@ -39,9 +39,9 @@ class CompiledSearch(Search):
         """The rows `numbers` (B, N) of keys, none where -1."""
         return HalfTable(self.buffers, keys, numbers) if keys.plain else super().table(keys, numbers)
 
-    def softmax(self, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor, vocabulary: int) -> CompiledSoftmax:
+    def softmax(self, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor) -> CompiledSoftmax:
         """The rows `numbers` (B, N) of keys, none where -1, each with its token (B, N): all of them get a share."""
-        return CompiledSoftmax(self.buffers, keys, numbers, tokens, vocabulary)
+        return CompiledSoftmax(self.buffers, keys, numbers, tokens)
 
     def _nearest(
         self, rows: Rows, starts: Tensor, stops: Tensor, queries: Tensor, count: int, members: Tensor | None
@@ -53,13 +53,20 @@ class CompiledSearch(Search):
         asking = torch.tensor(ends, dtype=torch.int64) - first
         asked = order[first] if len(order) else order
         found = search(rows, starts[asked], stops[asked], queries[order], asking[: len(asked)], count, members)
-        squared, numbers = torch.empty((len(order), count)), torch.empty((len(order), count), dtype=torch.int64)
-        squared[order], numbers[order] = found
+        squared, numbers = (each[order.argsort()] for each in found)
         return squared, numbers
 
+    def _scan(self, rows: Rows, start: int, stop: int, queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        if not rows.plain:
+            return super()._scan(rows, start, stop, queries, count)
+        bounds = torch.tensor([start]), torch.tensor([stop])
+        return search(rows, *bounds, queries, torch.tensor([len(queries)]), count)
 
-class HalfTable:
-    """Rows that queries are compared with again and again, as `Table`: `numbers` (B, N) of some keys, none where -1."""
+
+class HalfTable(BySentence):
+    """Rows that queries are compared with at every step, as `Table`: `numbers` (B, N) of some keys, none where -1."""
+
+    by_sentence = "starts", "stops"
 
     def __init__(self, buffers: Buffers, keys: Keys[Rows], numbers: Tensor) -> None:
         self.count, width, missing = numbers.size(1), keys.width, numbers < 0
@@ -88,10 +95,6 @@ class HalfTable:
         squared, rows = search(self.rows, starts, stops, queries.flatten(0, 1), asking, count)
         return squared.view(shape), (rows.view(shape) - self.starts[:, None, None]).clamp_min_(0)
 
-    def keep(self, sentences: Tensor) -> None:
-        """Drop all sentences of a batch but these."""
-        self.starts, self.stops = self.starts[sentences], self.stops[sentences]
-
 
 def search(
     rows: Rows,
@@ -105,40 +108,25 @@ def search(
     """Squared distances and numbers of the `count` rows of groups nearest to queries; ties by number.
 
     starts, stops: (G,), the rows of each group, or of `members`; queries: (Q, d), the first asking[0] of which ask the
-    first group, and so on. Both (Q, count), padded with FAR and 0 where a group has fewer.
+    first group, and so on. Both (Q, count), padded with FAR and 0 where a group has fewer. Where the groups are too few
+    for all threads, each is searched in pieces, and what these find is merged.
     """
     sizes = (stops - starts).clamp_min(0) * -(-asking // TOGETHER)
-    pieces = min(torch.get_num_threads(), int(sizes.sum()) // WORTH) // max(1, len(sizes))
-    if pieces > 1:  # the groups are too few for all threads
-        return _search_in_pieces(pieces, rows, starts, stops, queries, asking, count, members)
-    scaled = queries * (-2.0 * LARGER)
-    own = queries.square().sum(dim=-1)
-    found = torch.full((len(queries), count), NOTHING)
-    ends = asking.cumsum(0)
-    index = torch.empty(0, dtype=torch.int32) if members is None else members
-    arrays = rows.values.view(torch.int16), rows.norms, index, starts, stops, scaled, own, ends - asking, ends, found
-    if count:
-        share_out(_search, sizes.numpy(), WORTH, *(each.numpy() for each in arrays))
-    return unpack(found.sort(dim=1).values)
-
-
-def _search_in_pieces(
-    pieces: int,
-    rows: Rows,
-    starts: Tensor,
-    stops: Tensor,
-    queries: Tensor,
-    asking: Tensor,
-    count: int,
-    members: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    """The same; each group is searched in pieces, and what is found in these is merged."""
+    pieces = max(1, min(torch.get_num_threads(), int(sizes.sum()) // WORTH) // max(1, len(sizes)))
     lengths = -((starts - stops) // pieces)
     begins = starts + lengths * torch.arange(pieces)[:, None]
     begins, ends = (torch.minimum(bound, stops).flatten() for bound in (begins, begins + lengths))
-    found = pack(*search(rows, begins, ends, queries.repeat(pieces, 1), asking.repeat(pieces), count, members))
+    scaled = (queries * (-2.0 * LARGER)).repeat(pieces, 1)
+    own = queries.square().sum(dim=-1).repeat(pieces)
+    found = torch.full((pieces * len(queries), count), NOTHING)
+    asked = asking.repeat(pieces)
+    last = asked.cumsum(0)
+    index = torch.empty(0, dtype=torch.int32) if members is None else members
+    arrays = rows.values.view(torch.int16), rows.norms, index, begins, ends, scaled, own, last - asked, last, found
+    if count:
+        share_out(_search, (sizes.repeat(pieces) // pieces).numpy(), WORTH, *(each.numpy() for each in arrays))
     found = found.view(pieces, len(queries), count).transpose(0, 1).flatten(1)
-    return unpack(found.topk(count, dim=1, largest=False).values)
+    return unpack(found.sort(dim=1).values[:, :count])
 
 
 @compiled
@@ -203,5 +191,5 @@ def _replace_farthest(heap: Ints, squared: Any, number: int) -> None:
 
 @compiled
 def _distance(packed: int) -> Any:
-    """The distance of what is packed."""
+    """The distance in a packed item."""
     return np.int32(packed >> 32).view(np.float32)

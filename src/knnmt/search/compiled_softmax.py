@@ -32,10 +32,10 @@ LEAST = 1e-6  # of p: a token with less has no share
 class CompiledSoftmax(Softmax):
     """All rows that a sentence sees, compared in a compiled loop."""
 
-    def __init__(
-        self, buffers: Buffers, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor, vocabulary: int
-    ) -> None:
-        super().__init__(buffers, keys, numbers, tokens, vocabulary)
+    by_sentence = *Softmax.by_sentence, "here"
+
+    def __init__(self, buffers: Buffers, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor) -> None:
+        super().__init__(buffers, keys, numbers, tokens)
         (batch, longest), width = self.numbers.shape, keys.width
         values = torch.empty((batch * longest, width), dtype=torch.int8)
         keys.copy_values(self.numbers.flatten().clamp_min(0), values)
@@ -62,14 +62,9 @@ class CompiledSoftmax(Softmax):
             look_up, self.counts[self.here].numpy() * shape[1], WORTH, queries.numpy(),
             temperature / units[metric], metric == "euclidean", *(array.numpy() for array in arrays),
         )  # fmt: skip
-        most = _pad(used.numpy(), tokens.numpy(), log_p.numpy())
+        most = max(1, int(used.max()))
         nearest = distance(nearest.mul_(block.step**2), metric)
         return Shares(tokens[:, :, :most], log_p[:, :, :most], nearest, whole.log_() - nearest / temperature)
-
-    def keep(self, sentences: Tensor) -> None:
-        """Drop all sentences but these."""
-        super().keep(sentences)
-        self.here = self.here[sentences]
 
 
 @compiled
@@ -97,18 +92,6 @@ def look_up(
             for n in range(len(some)):
                 total[slots[sentence, n]] += some[n]
             used[row, beam] = _with_a_share(total, distinct[sentence], tokens[row, beam], log_p[row, beam])
-
-
-@compiled
-def _pad(used: Ints, tokens: Ints, log_p: Floats) -> int:
-    """Pad rows to the longest, whose length is returned, by repeating their first item."""
-    most = max(used.max(), 1)
-    for row in range(used.shape[0]):
-        for beam in range(used.shape[1]):
-            last = used[row, beam]
-            tokens[row, beam, last:most] = tokens[row, beam, 0] if last else 0
-            log_p[row, beam, last:most] = log_p[row, beam, 0] if last else -np.inf
-    return int(most)
 
 
 @compiled
@@ -165,11 +148,14 @@ def _softmax(shares: Floats, own: float, temperature: float, root: bool) -> Any:
 
 @compiled
 def _with_a_share(total: Floats, distinct: Ints, tokens: Ints, log_p: Floats) -> int:
-    """List the tokens that have a share worth speaking of, and return how many they are."""
+    """List the tokens that have a share worth speaking of, padded with the first; return how many they are."""
     used = 0
+    tokens[0], log_p[0] = 0, -np.inf
     for slot in range(len(total)):
         if total[slot] > LEAST:
             tokens[used] = distinct[slot]
             log_p[used] = np.log(total[slot])
             used += 1
+    tokens[used:] = tokens[0]
+    log_p[used:] = log_p[0]
     return used

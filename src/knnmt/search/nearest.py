@@ -10,11 +10,11 @@ from torch import Tensor
 from knnmt.search.rows import FAR, Keys, Rows
 
 KEPT_BUFFERS = 4  # free buffers that wait for their next use
-BLOCK = 64  # distances whose minimum is taken first
+BLOCK, SMALL_BLOCK = 64, 16  # distances whose minimum is taken first: of many, and of fewer
 
 
 class Buffers:
-    """Memory that tables use one after the other: fresh memory costs several times what filling it does."""
+    """Buffers that tables reuse: allocating memory costs several times as much as filling it."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -39,15 +39,33 @@ class Buffers:
             self._free = sorted([*self._free, buffer], key=len)[-KEPT_BUFFERS:]
 
 
-class Table:
-    """Rows that queries are compared with again and again: `numbers` (..., N) of some keys, or a slice of a block.
+class BySentence:
+    """What is looked up at every step by a batch of sentences, each of which has a row in what `by_sentence` names:
+    tensors (B, ...), others of this kind, or None where there is nothing yet."""
+
+    by_sentence: tuple[str, ...] = ()
+
+    def keep(self, sentences: Tensor) -> None:
+        """Drop all sentences but these, which rise."""
+        for name in self.by_sentence:
+            own = getattr(self, name)
+            if isinstance(own, Tensor):
+                setattr(self, name, own[sentences])
+            elif own is not None:
+                own.keep(sentences)
+
+
+class Table(BySentence):
+    """Rows that queries are compared with at every step: `numbers` (..., N) of some keys, or a slice of a block.
 
     Each row is kept as (row, |row|², 1), so that one product with (−2q, 1, |q|²) is the squared distance. There is no
     row where `missing` (..., N).
     """
 
+    by_sentence: tuple[str, ...] = ("rows",)
+
     def __init__(
-        self, buffers: Buffers, keys: Keys[Rows] | Rows, numbers: Tensor | slice, missing: Tensor | None = None
+        self, buffers: Buffers, keys: Keys[Rows], numbers: Tensor | slice, missing: Tensor | None = None
     ) -> None:
         *batch, count = numbers.shape if isinstance(numbers, Tensor) else (len(range(*numbers.indices(len(keys)))),)
         padding = -count % BLOCK if count > BLOCK else 0
@@ -57,8 +75,8 @@ class Table:
             for sentence, row in enumerate(self.rows):  # one at a time: what is gathered stays in the cache
                 row[:count, : keys.width] = keys[numbers[sentence]]
         else:
-            self.rows[..., :count, : keys.width] = keys[numbers]  # type: ignore[index]
-        norms = keys.squared(numbers, self.rows[..., :count, : keys.width])  # type: ignore[arg-type]
+            self.rows[..., :count, : keys.width] = keys[numbers]
+        norms = keys.squared(numbers, self.rows[..., :count, : keys.width])
         self.rows[..., :count, keys.width] = norms if missing is None else norms.masked_fill(missing, FAR)
         self.rows[..., count:, : keys.width] = 0.0
         self.rows[..., count:, keys.width] = FAR
@@ -87,9 +105,9 @@ class Table:
         return _extended(queries) @ self.rows.mT
 
     def keep(self, sentences: Tensor) -> None:
-        """Drop all sentences of a batch but these, which rise."""
+        """Drop all sentences but these, which rise."""
         if self.rows.device.type != "cpu":
-            self.rows = self.rows[sentences]
+            super().keep(sentences)
             return
         for place, sentence in enumerate(sentences.tolist()):  # move to the front, in the same memory
             if place != sentence:
@@ -104,11 +122,12 @@ def least(distances: Tensor, count: int) -> tuple[Tensor, Tensor]:
     blocks, with ties too, since places rise with blocks. What rounding puts below 0 counts as 0.
     """
     length = distances.size(-1)
-    if length <= 2 * count * BLOCK or length % BLOCK:
+    block = BLOCK if length > 2 * count * BLOCK else SMALL_BLOCK
+    if length <= 2 * count * block or length % block:
         return unpack(_least(distances, torch.arange(length, device=distances.device), count))
-    minima = distances.unflatten(-1, (-1, BLOCK)).amin(dim=-1)
+    minima = distances.unflatten(-1, (-1, block)).amin(dim=-1)
     _, best = unpack(_least(minima, torch.arange(minima.size(-1), device=distances.device), count))
-    places = (best[..., None] * BLOCK + torch.arange(BLOCK, device=distances.device)).flatten(-2)
+    places = (best[..., None] * block + torch.arange(block, device=distances.device)).flatten(-2)
     return unpack(_least(distances.gather(-1, places), places, count))
 
 

@@ -1,4 +1,4 @@
-"""Rows that are searched: states as float16, product-quantized, or in bytes; those of several blocks numbered on.
+"""Rows that are searched: states as float16, product-quantized, or in bytes; in one block or several.
 
 A block is what one part of a store has. Numbers go on from block to block, so that a row has one number however the
 rows are cut into blocks. A row that must not be found has an infinite squared norm: it is infinitely far away.
@@ -6,7 +6,7 @@ rows are cut into blocks. A row that must not be found has an infinite squared n
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -50,10 +50,6 @@ class Rows:
             return found * self.steps[1] + self.steps[0]
         return found if self.codebooks is None else decode(found, self.codebooks)
 
-    def squared(self, rows: Tensor | slice, states: Tensor) -> Tensor:
-        """The squared norms of these rows; `states` (..., d) are theirs. (...)."""
-        return self.norms[rows]
-
     def without(self, hidden: Tensor) -> "Rows":
         """The same rows; those that are hidden (N,) are not found."""
         return Rows(self.values, self.norms.masked_fill(hidden, FAR), self.codebooks, self.steps)
@@ -69,11 +65,6 @@ class ProjectedRows(Rows):
         super().__init__(values, values.new_empty(0, dtype=torch.float32))
         self.step, self.projection, self.middle = step, step * projection, -step * middle
 
-    @property
-    def plain(self) -> bool:
-        """Never: they are bytes."""
-        return False
-
     def __getitem__(self, rows: Tensor | slice) -> Tensor:
         """The projected states of these rows. (...) int64 to (..., p) float32."""
         if isinstance(rows, slice):
@@ -81,17 +72,13 @@ class ProjectedRows(Rows):
         found = self.values.index_select(0, rows.flatten())  # many times as fast as an index
         return (found * self.step).view(*rows.shape, -1)
 
-    def squared(self, rows: Tensor | slice, states: Tensor) -> Tensor:
-        """Computed from the states: norms would take more memory than computing them takes time."""
-        return states.square().sum(dim=-1)
-
     def project(self, states: Tensor) -> Tensor:
         """States (..., d) as they are compared with these rows. (..., p) float32."""
         return torch.addmm(self.middle, states.flatten(0, -2), self.projection).view(*states.shape[:-1], -1)
 
 
 class Keys(Generic[R]):
-    """The rows of one block or more, numbered on."""
+    """The rows of one block or more, numbered consecutively."""
 
     def __init__(self, blocks: Sequence[R]) -> None:
         self.blocks = blocks
@@ -110,58 +97,48 @@ class Keys(Generic[R]):
         """Whether all blocks hold float16 states."""
         return all(block.plain for block in self.blocks)
 
-    def __getitem__(self, numbers: Tensor) -> Tensor:
-        """The states of these rows. (...) int64 to (..., d)."""
+    def __getitem__(self, numbers: Tensor | slice) -> Tensor:
+        """The states of these rows. (...) int64 to (..., d); a slice of a single block."""
         return gather(numbers, self.starts, lambda block, rows: self.blocks[block][rows])
 
-    def squared(self, numbers: Tensor, states: Tensor) -> Tensor:
-        """The squared norms of these rows; `states` (..., d) are theirs. (...)."""
-        if len(self.blocks) == 1:
-            return self.blocks[0].squared(numbers, states)
-        flat = states.flatten(0, -2)
-        found = torch.empty(len(flat), device=flat.device)
-        for block, where, rows in located(numbers, self.starts):
-            found[where] = self.blocks[block].squared(rows, flat[where])
-        return found.view(numbers.shape)
+    def squared(self, numbers: Tensor | slice, states: Tensor) -> Tensor:
+        """The squared norms of these rows; `states` (..., d) are theirs. (...).
 
-    def without(self, hidden: Tensor) -> "Keys[Rows]":
+        Those of projected rows are computed: to keep them would take more memory than computing them takes time.
+        """
+        if isinstance(self.blocks[0], ProjectedRows):
+            return states.square().sum(dim=-1)
+        return gather(numbers, self.starts, lambda block, rows: self.blocks[block].norms[rows])
+
+    def without(self, hidden: Tensor | None) -> "Keys[Rows]":
         """The same rows; those that are hidden (N,) are not found."""
-        blocks = [
-            block.without(hidden[start : start + len(block)])
-            for block, start in zip(self.blocks, self.starts, strict=False)
-        ]
-        return Keys(blocks)
+        if hidden is None:
+            return self
+        each = hidden.split([len(block) for block in self.blocks])
+        return Keys([block.without(some) for block, some in zip(self.blocks, each, strict=True)])
 
     def copy_values(self, numbers: Tensor, out: Tensor) -> None:
-        """Write the values of plain rows (n,) to `out` (n, d)."""
-        for block, where, rows in located(numbers, self.starts):
-            if where is None:
-                torch.index_select(self.blocks[block].values, 0, rows, out=out)
-            else:
-                out[where] = self.blocks[block].values.index_select(0, rows)
+        """Write the values of rows (n,) to `out` (n, *row)."""
+        if len(self.blocks) == 1:
+            torch.index_select(self.blocks[0].values, 0, numbers, out=out)
+        else:
+            gather(numbers, self.starts, lambda block, rows: self.blocks[block].values.index_select(0, rows), out)
 
 
-def located(numbers: Tensor, starts: Sequence[int]) -> list[tuple[int, Tensor | None, Tensor]]:
-    """The block, the places among `numbers` (flattened; None: all) and the rows in the block of those in each block."""
-    if len(starts) == 2:
-        return [(0, None, numbers.flatten())]
+def gather(
+    numbers: Tensor | slice, starts: Sequence[int], take: Callable[[int, Any], Tensor], out: Tensor | None = None
+) -> Tensor:
+    """What `take` gives for the rows of each block, in the order of their numbers. (...) to (..., *row).
+
+    out: where that of several blocks is written
+    """
+    if len(starts) == 2 or isinstance(numbers, slice):
+        return take(0, numbers)
     flat = numbers.flatten()
-    found: list[tuple[int, Tensor | None, Tensor]] = []
     for block, (first, last) in enumerate(pairwise(starts)):
         where = ((flat >= first) & (flat < last)).nonzero().flatten()
         if len(where):
-            found.append((block, where, flat[where] - first))
-    return found
-
-
-def gather(numbers: Tensor, starts: Sequence[int], take: Callable[[int, Tensor], Tensor]) -> Tensor:
-    """What `take` gives for the rows of each block, in the order of their numbers. (...) to (..., *row)."""
-    if len(starts) == 2:
-        return take(0, numbers)
-    found = [(where, take(block, rows)) for block, where, rows in located(numbers, starts)]
-    if not found:
-        return take(0, numbers)
-    whole = found[0][1].new_empty((numbers.numel(), *found[0][1].shape[1:]))
-    for where, some in found:
-        whole[where] = some
-    return whole.view(*numbers.shape, *whole.shape[1:])
+            some = take(block, flat[where] - first)
+            out = some.new_empty((len(flat), *some.shape[1:])) if out is None else out
+            out[where] = some
+    return take(0, numbers) if out is None else out.view(*numbers.shape, *out.shape[1:])

@@ -37,13 +37,19 @@ class Chosen(Protocol):
 class Search:
     """Search by torch."""
 
+    scanned = 0  # comparisons of the queries of one range from which they are made together
+
     def __init__(self, device: torch.device) -> None:
         self.device, self.buffers = device, Buffers(device)
 
+    def make(self, keys: Keys[Rows], numbers: Tensor | slice, missing: Tensor | None = None) -> Table:
+        """Rows to compare with: `numbers` (..., N) of keys, none where `missing`, or a slice of a single block."""
+        return Table(self.buffers, keys, numbers, missing)
+
     def nearest(
-        self, keys: Keys[Rows], ranges: Ranges, queries: Tensor, count: int, members: list[Tensor] | None = None
+        self, keys: Keys[Rows], ranges: Ranges | None, queries: Tensor, count: int, members: list[Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Squared distances and numbers of the `count` rows nearest to queries (Q, d) in their ranges.
+        """Squared distances and numbers of the `count` rows nearest to queries (Q, d) in their ranges; None: of all.
 
         Both (Q, count), nearest first, ties by number; padded with FAR and -1. members: of each block, rows in another
         order: ranges are then ranges of these, and a row is found as often as it is there.
@@ -51,7 +57,10 @@ class Search:
         found = []
         for block, (rows, first) in enumerate(zip(keys.blocks, keys.starts, strict=False)):
             of = None if members is None else members[block]
-            squared, numbers = self._nearest(rows, ranges[0][:, block], ranges[1][:, block], queries, count, of)
+            if ranges is None:
+                squared, numbers = self._scan(rows, 0, len(rows), queries, count)
+            else:
+                squared, numbers = self._nearest(rows, ranges[0][:, block], ranges[1][:, block], queries, count, of)
             if of is not None:
                 numbers = of[numbers.masked_fill(squared == FAR, 0)].long()
             found.append((squared, numbers + first))
@@ -81,11 +90,11 @@ class Search:
 
     def table(self, keys: Keys[Rows], numbers: Tensor) -> Chosen:
         """The rows `numbers` (B, N) of keys, none where -1."""
-        return Table(self.buffers, keys, numbers.clamp_min(0), numbers < 0)
+        return self.make(keys, numbers.clamp_min(0), numbers < 0)
 
-    def softmax(self, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor, vocabulary: int) -> Softmax:
+    def softmax(self, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor) -> Softmax:
         """The rows `numbers` (B, N) of keys, none where -1, each with its token (B, N): all of them get a share."""
-        return Softmax(self.buffers, keys, numbers, tokens, vocabulary)
+        return Softmax(self.buffers, keys, numbers, tokens)
 
     def tally(
         self, scores: Tensor, owner: Tensor, starts: Tensor, sizes: Tensor, places: Tensor, values: Tensor
@@ -111,12 +120,19 @@ class Search:
         numbers = torch.zeros((len(queries), count), dtype=torch.int64, device=queries.device)
         order, ends = grouped(starts[asking], stops[asking])
         asking = asking[order]
-        if members is None and (self.device.type == "cpu" or len(ends) == 1):  # read each range once for all
-            for some in asking.tensor_split(ends[:-1]) if len(asking) else ():
-                start, stop = int(starts[some[0]]), int(stops[some[0]])
+        if members is None:  # read a range once for all its queries, where that pays
+            begins, bounds = starts[asking].tolist(), stops[asking].tolist()
+            left = []
+            for some, first in zip(asking.tensor_split(ends[:-1]), [0, *ends[:-1]], strict=True) if begins else ():
+                start, stop = begins[first], bounds[first]
+                if (stop - start) * len(some) < self.scanned:
+                    left.append(some)
+                    continue
                 near = self._scan(rows, start, stop, queries[some], count)
                 squared[some, : near[0].size(1)], numbers[some, : near[1].size(1)] = near
-            return squared, numbers
+            if not left:
+                return squared, numbers
+            asking = torch.cat(left)
         sizes = stops - starts
         asking = asking[sizes[asking].argsort(descending=True, stable=True)]
         lengths, at = sizes[asking].tolist(), 0
@@ -126,7 +142,7 @@ class Search:
             missing = places >= sizes[some, None]
             place = (starts[some, None] + places).masked_fill_(missing, 0)
             of = place if members is None else members[place].long()
-            near = Table(self.buffers, rows, of, missing).nearest(queries[some, None], count)
+            near = self.make(Keys([rows]), of, missing).nearest(queries[some, None], count)
             width = near[0].size(2)
             squared[some, :width], numbers[some, :width] = near[0][:, 0], starts[some, None] + near[1][:, 0]
             at += len(some)
@@ -137,9 +153,8 @@ class Search:
         stretch = min(max(COMPARED // len(queries), STRETCHES[0]), STRETCHES[1])
         best = torch.empty((len(queries), 0), dtype=torch.int64, device=queries.device)
         for first in range(start, stop, stretch):
-            squared, places = Table(self.buffers, rows, slice(first, min(first + stretch, stop))).nearest(
-                queries, count
-            )
+            some = slice(first, min(first + stretch, stop))
+            squared, places = self.make(Keys([rows]), some).nearest(queries, count)
             best = torch.cat((best, pack(squared, places + first)), dim=1)
             best = best.topk(min(count, best.size(1)), dim=1, largest=False).values
         return unpack(best)

@@ -3,13 +3,14 @@
 To search for the nearest would cost more than to sum up all of them; rows that are far away weigh nothing.
 """
 
+from math import log
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from knnmt.search.metric import distance
-from knnmt.search.nearest import Buffers, Table
+from knnmt.search.nearest import Buffers, BySentence, Table
 from knnmt.search.rows import Keys, ProjectedRows
 from knnmt.settings import Metric
 
@@ -17,23 +18,30 @@ FADED = 80.0  # times T: what is so much farther than the nearest weighs nothing
 
 
 class Shares(NamedTuple):
-    """tokens, log_p: (B, K, D); nearest: (B, K), the smallest distance; log_z: (B, K), log of the sum of exp(−d/T)."""
+    """tokens, log_p: (B, K, D), padded with the first of a row; nearest: (B, K), the smallest distance; log_z: (B, K),
+    the log of the sum of exp(−d/T)."""
 
     tokens: Tensor
     log_p: Tensor
     nearest: Tensor
     log_z: Tensor
 
+    def scores(self, weight: float) -> Tensor:
+        """The log of what each token gets of the sum of exp(−d/T), times a weight; -inf for padding. (B, K, D)."""
+        padding = self.tokens == self.tokens[..., :1]
+        padding[..., 0] = False
+        return (self.log_p + (self.log_z + log(weight))[:, :, None]).masked_fill_(padding, -torch.inf)
 
-class Softmax:
+
+class Softmax(BySentence):
     """Rows `numbers` (B, N) of keys, none where -1, each with its token (B, N).
 
     They are sorted by token, so that a step sums up what each token gets (B, K, D) in one pass.
     """
 
-    def __init__(
-        self, buffers: Buffers, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor, vocabulary: int
-    ) -> None:
+    by_sentence: tuple[str, ...] = ("numbers", "tokens", "slots", "distinct", "padding", "_columns", "_table")
+
+    def __init__(self, buffers: Buffers, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor) -> None:
         self.buffers, self.keys = buffers, keys
         missing = numbers < 0
         tokens, order = tokens.masked_fill(missing, torch.iinfo(torch.int64).max).sort(dim=1, stable=True)
@@ -43,7 +51,7 @@ class Softmax:
         new &= ~missing
         self.slots = (new.cumsum(dim=1) - 1).clamp_min_(0)  # which of its sentence's tokens each row has
         self.tokens = tokens.masked_fill_(missing, 0)
-        self.distinct = _distinct(self.tokens, self.slots, new, vocabulary)
+        self.distinct, self.padding = _distinct(self.tokens, self.slots, new)
         self.empty = bool(missing.all(dim=1).any())
         self._table: Table | None = None
         self._columns: Tensor | None = None
@@ -67,30 +75,15 @@ class Softmax:
         if self._columns is None or self._columns.shape[:2] != p.shape[:2]:
             self._columns = self.distinct[:, None].repeat(1, p.size(1), 1)  # a copy is read faster than a view
         total = p.new_zeros(self._columns.shape).scatter_add_(2, self.slots[:, None].expand(p.shape), p)
-        return Shares(self._columns, total.log_(), nearest, -nearest / temperature - p.amax(dim=2).log())
-
-    def keep(self, sentences: Tensor) -> None:
-        """Drop all sentences but these."""
-        if self._table is not None:
-            self._table.keep(sentences)
-        self.numbers, self.tokens = self.numbers[sentences], self.tokens[sentences]
-        self.slots, self.distinct, self._columns = self.slots[sentences], self.distinct[sentences], None
+        log_p = torch.where(self.padding[:, None], total[:, :, :1], total).log_()
+        return Shares(self._columns, log_p, nearest, -nearest / temperature - p.amax(dim=2).log())
 
 
-def _distinct(tokens: Tensor, slots: Tensor, new: Tensor, vocabulary: int) -> Tensor:
-    """The distinct tokens of each row, ascending, padded with tokens that it does not have. (B, N) to (B, D).
-
-    So no token stands in a row twice, and what is written for one is not overwritten for another.
-    """
-    counts = new.sum(dim=1)
-    absent = torch.ones((len(tokens), vocabulary), dtype=torch.bool, device=tokens.device)
-    row, place = new.nonzero(as_tuple=True)
-    absent[row, tokens[row, place]] = False
+def _distinct(tokens: Tensor, slots: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
+    """The distinct tokens of each row, ascending, padded with its first one; and where they are padded. Both (B, D)."""
+    counts = new.sum(dim=1, keepdim=True)
     longest = max(1, int(counts.max()))
-    slot = absent.cumsum(dim=1) + counts[:, None] - 1
-    absent &= slot < longest
-    distinct = torch.empty((len(tokens), longest), dtype=torch.int64, device=tokens.device)
+    distinct = tokens[:, :1].repeat(1, longest)
+    row, place = new.nonzero(as_tuple=True)
     distinct[row, slots[row, place]] = tokens[row, place]
-    row, padding = absent.nonzero(as_tuple=True)
-    distinct[row, slot[row, padding]] = padding
-    return distinct
+    return distinct, torch.arange(longest, device=tokens.device) >= counts

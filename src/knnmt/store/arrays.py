@@ -1,6 +1,5 @@
 """Arrays as `.npy` files: written whole, row by row, or in place, and mapped into memory to be read."""
 
-from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from types import TracebackType
@@ -55,15 +54,6 @@ def create(path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         if size:
             host.reserve(file, len(head), size)
     return mapped(path, dtype, shape, "r+")
-
-
-def permute(rows: NDArray[Any], order: NDArray[np.int64], out: NDArray[Any], progress: Callable[[int], None]) -> None:
-    """Write rows[order] to out, some at a time."""
-    step = max(1, (1 << 26) // max(1, rows[:1].nbytes))
-    for start in range(0, len(order), step):
-        some = order[start : start + step]
-        out[start : start + len(some)] = rows[some]
-        progress(len(some))
 
 
 class Stream:

@@ -7,6 +7,7 @@ translated as one line.
 
 from collections.abc import Iterable
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,11 @@ def index(digests: Iterable[int]) -> tuple[Digests, Int32]:
     found = np.fromiter(digests, np.uint64)
     order = np.argsort(found, kind="stable").astype(np.int32)
     return found[order], order
+
+
+def arrays_of(side: str, digests: Iterable[int]) -> dict[str, NDArray[Any]]:
+    """The same as the arrays of a part."""
+    return dict(zip((f"{side}_digests", f"{side}_order"), index(digests), strict=True))
 
 
 def candidates(digests: Digests, order: Int32, text: str) -> list[int]:

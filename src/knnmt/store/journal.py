@@ -23,6 +23,8 @@ from knnmt.store.manifest import DAMAGED
 MAGIC = b"knnmt journal 1\n"
 _HEAD = struct.Struct("<Q8s16s")
 
+Content = bytes | mmap.mmap
+
 
 class Journal:
     """A journal, of which everything up to `end` has been read here."""
@@ -42,43 +44,31 @@ class Journal:
     def read(self) -> Iterator[bytes]:
         """The records that were written since the last time; none, as long as there is no file."""
         try:
-            file = self.path.open("rb")
+            with self.path.open("rb") as file:
+                number = os.fstat(file.fileno()).st_ino
+                if self._file not in (None, number):  # replaced a moment ago
+                    return
+                file.seek(self.end)
+                new = file.read()
         except FileNotFoundError:
             return
-        with file:
-            found = os.fstat(file.fileno())
-            if self._file not in (None, found.st_ino):  # replaced a moment ago
+        self._file, at = number, 0
+        if not self.end:
+            if not new.startswith(MAGIC):
+                if not _never_begun(new):
+                    raise self._corrupt("invalid file header")
                 return
-            self._file, size = found.st_ino, found.st_size
-            if not self.end:
-                begun = file.read(len(MAGIC))
-                if begun != MAGIC:
-                    if size > len(MAGIC) or not MAGIC.startswith(begun.rstrip(b"\0")):
-                        raise self._corrupt("invalid file header")
+            self.end = at = len(MAGIC)
+        while (stop := _ends(new, at)) is not None:
+            if not _sound(new, at, stop):
+                if stop == len(new):  # the last one: its pages never reached the disk
                     return
-                self.end = len(MAGIC)
-            file.seek(self.end)
-            while (content := self._record(file.read(_HEAD.size), size)) is not None:
-                length, expected = content
-                read = file.read(length)
-                after = self.end + _HEAD.size + length
-                if _digest(read, 16) != expected:
-                    if after == size:  # the last one: its pages never reached the disk
-                        return
-                    raise self._corrupt(f"checksum mismatch in the record at byte {self.end}")
-                self.end = after
-                yield read
-
-    def _record(self, head: bytes, size: int) -> tuple[int, bytes] | None:
-        """Length and digest of the record that begins at `end`; None where the file ends, or ends in half a record."""
-        if len(head) < _HEAD.size:
-            return None
-        length, of_length, of_content = _HEAD.unpack(head)
-        if _digest(struct.pack("<Q", length), 8) != of_length:
-            if not any(head):  # the file was made longer, and then the machine stopped
-                return None
+                raise self._corrupt(f"checksum mismatch in the record at byte {self.end}")
+            self.end += stop - at
+            yield new[at + _HEAD.size : stop]
+            at = stop
+        if not _unfinished(new, at):
             raise self._corrupt(f"invalid record header at byte {self.end}")
-        return (length, of_content) if self.end + _HEAD.size + length <= size else None
 
     def _corrupt(self, what: str) -> StoreError:
         return StoreError(
@@ -156,7 +146,7 @@ def _parted(whole: mmap.mmap) -> tuple[list[tuple[int, int]], list[Cut]]:
     cuts: list[Cut] = []
     at, size = len(MAGIC), len(whole)
     if whole[: len(MAGIC)] != MAGIC:
-        if size <= len(MAGIC) and MAGIC.startswith(whole[:].rstrip(b"\0")):  # nothing was ever acknowledged
+        if _never_begun(whole[: len(MAGIC) + 1]):
             return [], []
         cuts.append(Cut(0, min(size, len(MAGIC))))
     while at < size:
@@ -173,7 +163,12 @@ def _parted(whole: mmap.mmap) -> tuple[list[tuple[int, int]], list[Cut]]:
     return sound, cuts
 
 
-def _ends(whole: mmap.mmap, at: int) -> int | None:
+def _never_begun(whole: bytes) -> bool:
+    """Whether a file without a header is one in which nothing was ever acknowledged."""
+    return len(whole) <= len(MAGIC) and MAGIC.startswith(whole.rstrip(b"\0"))
+
+
+def _ends(whole: Content, at: int) -> int | None:
     """Where the record that begins here ends; None where there is none, or only half of it."""
     if at + _HEAD.size > len(whole):
         return None
@@ -182,7 +177,7 @@ def _ends(whole: mmap.mmap, at: int) -> int | None:
     return stop if stop <= len(whole) and _digest(struct.pack("<Q", length), 8) == of_length else None
 
 
-def _sound(whole: mmap.mmap, at: int, stop: int) -> bool:
+def _sound(whole: Content, at: int, stop: int) -> bool:
     expected: bytes = _HEAD.unpack_from(whole, at)[2]
     return _digest(whole[at + _HEAD.size : stop], 16) == expected
 
@@ -201,7 +196,7 @@ def _next(whole: mmap.mmap, at: int) -> int:
     return len(whole)
 
 
-def _unfinished(whole: mmap.mmap, at: int) -> bool:
+def _unfinished(whole: Content, at: int) -> bool:
     """Whether the rest of the file is a record that was never finished, as readers see it."""
     head = whole[at : at + _HEAD.size]
     if len(head) < _HEAD.size or not any(head):

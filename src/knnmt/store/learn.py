@@ -10,7 +10,8 @@ from knnmt.errors import DataError
 from knnmt.model.represent import StateModel, represent
 from knnmt.model.transformer import KeyKind
 from knnmt.store.entries import stored
-from knnmt.store.lessons import Float16, Lesson
+from knnmt.store.lessons import Lesson, LessonStates
+from knnmt.store.part import SIDES
 from knnmt.store.pieces import Pair, fits, in_pieces
 
 
@@ -42,18 +43,18 @@ def learn(
     if not pairs:
         return [None] * len(segments)
     links = aligner.align(Bitext.from_pairs((source, [*target, model.special.end]) for source, target in pairs))
-    states: dict[int, tuple[Float16, Float16]] = {}
+    states: dict[int, LessonStates] = {}
     for some in represent(model, pairs, key=key, batch_tokens=2048):
         source_states = np.split(stored(some.source, unit), np.cumsum([len(pairs[row][0]) for row in some.rows])[:-1])
         target_keys = np.split(stored(some.target, unit), np.cumsum([len(pairs[row][1]) + 1 for row in some.rows])[:-1])
-        states |= dict(zip(some.rows, zip(source_states, target_keys, strict=True), strict=True))
+        states |= dict(zip(some.rows, map(LessonStates, source_states, target_keys), strict=True))
     lessons: list[Lesson | None] = []
     rows = iter(range(len(pairs)))
     for segment, own in zip(segments, pieces, strict=True):
         parts = [
             Lesson(
                 segment, np.array(source, np.int32), np.array([*target, model.special.end], np.int32),
-                np.array(links.segment(row), np.int32).reshape(-1, 2), *states[row],
+                np.array(links.segment(row), np.int32).reshape(-1, 2), states[row],
             )
             for (source, target), row in zip(own, rows, strict=False)
         ]  # fmt: skip
@@ -70,8 +71,7 @@ def _joined(parts: Sequence[Lesson]) -> Lesson:
         np.concatenate([part.source_ids for part in parts]),
         np.concatenate([part.target_ids for part in parts]),
         np.concatenate([part.links + before for part, before in zip(parts, first, strict=False)]),
-        np.concatenate([part.source_states for part in parts]),
-        np.concatenate([part.target_keys for part in parts]),
+        LessonStates(*(np.concatenate([getattr(part.states, side) for part in parts]) for side in SIDES)),
     )
 
 

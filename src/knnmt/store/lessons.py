@@ -1,15 +1,18 @@
 """What was taught and removed since a store's parts were sealed: a few segments with their states, searched exactly.
 
 A lesson is a segment with all that retrieval needs of it. Records of a journal carry lessons and removals; `Lessons`
-is what they add up to; `LessonPart` has the lessons in the arrays that a sealed part would have for them.
+is what they add up to; `LessonPart` has the lessons in the arrays that a sealed part would have for them. The states
+of a lesson that compaction has sealed are read from its part; where that keeps none, or quantized ones, the journal
+still has them: a lesson is searched exactly, whatever the systems of the store are.
 """
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,13 +21,77 @@ from numpy.typing import NDArray
 from knnmt.align import Bitext, Links
 from knnmt.corpus.segment import Segment
 from knnmt.csr import Int32, Int64, offsets_of
+from knnmt.errors import StoreError
 from knnmt.files import digest
 from knnmt.store.digests import one_line
 from knnmt.store.entries import group_by_type
-from knnmt.store.part import SIDES, Side
+from knnmt.store.part import SIDES, Part, Side
 
 Float16 = NDArray[np.float16]
 Float32 = NDArray[np.float32]
+
+
+class LessonStates(NamedTuple):
+    """The states of a lesson: of its source tokens (S, d), and the keys of its target tokens (T, d)."""
+
+    source: Float16
+    target: Float16
+
+
+@dataclass(frozen=True, eq=False)
+class SealedStates:
+    """The same for a lesson in a part that keeps them whole, read from there when first asked for.
+
+    number: of its segment in the part; the other fields are the lesson's. Of source tokens without links, which no
+    search asks for, a part keeps nothing: their states are zeros.
+    """
+
+    part: Part
+    number: int
+    source_ids: Int32
+    target_ids: Int32
+    links: Int32
+
+    @cached_property
+    def target(self) -> Float16:
+        """Keys of the target tokens: (T, d)."""
+        first, last = self._entries
+        return np.array(self.part["target_keys"][first:last])
+
+    @cached_property
+    def source(self) -> Float16:
+        """States of the source tokens: (S, d)."""
+        first, last = self._entries
+        names = ("type_offsets", "link_offsets", "link_entries", "source_keys")
+        types, starts, entries, keys = (np.asarray(self.part[name]) for name in names)
+        linked: dict[int, list[int]] = defaultdict(list)  # positions by type
+        ids = self.source_ids.tolist()
+        for position in sorted({position for position, _ in self.links.tolist()}):
+            linked[ids[position]].append(position)
+        rows: list[int] = []
+        for kind, own in linked.items():
+            # the tokens of a type stand in the order of the corpus, and those of a segment link to its entries
+            tokens = range(*types[kind : kind + 2].tolist())
+            before = bisect_left(tokens, first, key=lambda token: entries[starts[token]])
+            rows += tokens[before : before + len(own)]
+        positions = [position for own in linked.values() for position in own]
+        there = entries[starts[rows]]
+        if len(rows) < len(positions) or not ((there >= first) & (there < last)).all():
+            raise self._corrupt()
+        states = np.zeros((len(ids), keys.shape[1]), np.float16)
+        states[positions] = keys[rows]
+        return states
+
+    @property
+    def _entries(self) -> tuple[int, int]:
+        """The first entry of the segment, and the one after its last."""
+        first, last = self.part["target_offsets"][self.number : self.number + 2].tolist()
+        if not np.array_equal(self.part["target_ids"][first:last], self.target_ids):
+            raise self._corrupt()
+        return first, last
+
+    def _corrupt(self) -> StoreError:
+        return StoreError(f"{self.part.folder.parent} is corrupt: its journal has a lesson that its parts do not have")
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,16 +99,14 @@ class Lesson:
     """A segment that was taught; if it is too long for the model, its arrays are those of its pieces in their order.
 
     segment: its texts, and its id; source_ids: (S,), target_ids: (T,) int32, `</s>` at the end of both, of each piece;
-    links: (L, 2) int32, source and target positions; source_states: (S, d), target_keys: (T, d) float16;
-    folded: its number in the parts, once it is in one of them
+    links: (L, 2) int32, source and target positions; folded: its number in the parts, once it is in one of them
     """
 
     segment: Segment
     source_ids: Int32
     target_ids: Int32
     links: Int32
-    source_states: Float16
-    target_keys: Float16
+    states: LessonStates | SealedStates
     folded: int | None = None
 
     @property
@@ -54,7 +119,7 @@ class Lesson:
         """Squared lengths of source states (S,) and target keys (T,): measured once, however often arrays are made."""
         source, target = (
             torch.from_numpy(rows.astype(np.float32)).square_().sum(dim=-1).numpy()
-            for rows in (self.source_states, self.target_keys)
+            for rows in (self.states.source, self.states.target)
         )
         return source, target
 
@@ -213,9 +278,9 @@ class LessonPart(Mapping[str, NDArray[Any]]):
             "kind_offsets": np.searchsorted(kinds, len(lessons) * np.arange(vocabulary + 1)),
             "kind_lessons": kinds % len(lessons),
             "target_ids": bitext.target_ids,
-            "source_keys": np.concatenate([lesson.source_states for lesson in lessons])[positions],
+            "source_keys": np.concatenate([lesson.states.source for lesson in lessons])[positions],
             "source_norms": np.concatenate([lesson.norms[0] for lesson in lessons])[positions],
-            "target_keys": np.concatenate([lesson.target_keys for lesson in lessons]),
+            "target_keys": np.concatenate([lesson.states.target for lesson in lessons]),
             "target_norms": np.concatenate([lesson.norms[1] for lesson in lessons]),
         }
 

@@ -239,6 +239,12 @@ def publish(store: Path, manifest: Manifest, made: Mapping[str, Path]) -> None:
     host.sync(store)
     write_whole(store / MANIFEST, manifest_bytes(manifest))
     host.sync(store.parent)
+    remove_others(store, manifest)
+
+
+def remove_others(store: Path, manifest: Manifest) -> None:
+    """Remove parts, journals and aligners that a store's manifest does not name."""
+    sealed = {part.name for part in manifest.parts}
     named = {*sealed, manifest.journal, *(aligner_name(file) for file in filter(None, [manifest.aligner]))}
     for pattern in ("part-*", "journal-*", ".journal-*", "aligner-*"):
         for old in store.glob(pattern):

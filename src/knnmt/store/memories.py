@@ -1,11 +1,14 @@
 """Several stores opened together, as one: a company's memory, say, and behind it a project's, which learns.
 
 Their parts follow each other in the order of the stores, and are numbered as those of one store are. What is taught and
-removed goes to the last store. Ids are looked up in the last store first.
+removed goes to the last store. Ids are looked up in the last store first. A weight multiplies the share that a store's
+entries have in p_kNN; a store of weight 0 is not searched, and its numbers are behind all others.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +17,7 @@ from numpy.typing import NDArray
 from knnmt.align import Aligner
 from knnmt.corpus.segment import Segment
 from knnmt.csr import Int64
-from knnmt.errors import DataError, StoreError
+from knnmt.errors import DataError, StoreError, UsageError
 from knnmt.model.represent import StateModel
 from knnmt.search.pq import decode
 from knnmt.store.entries import scale_of, scale_pairs
@@ -25,42 +28,54 @@ from knnmt.store.store import Added, Store
 
 # what the stores must have in common, and what an error says of it
 SAME = {"model_fingerprint": "model", "tokenizer_fingerprint": "languages", "key": "key", "metric": "metric"}
+Paths = Collection[str | Path] | Mapping[Any, float]
+"""Paths of stores, or a mapping from each path to the store's weight."""
 ROOM = 1 << 40  # numbers for the lessons of each store: what one is taught must not move the numbers of another's
 
 
 class Memories(Numbering):
-    """Stores that were made with one model, read as one store of all their parts and lessons."""
+    """Stores that were made with one model, read as one store of all their parts and lessons.
 
-    def __init__(self, paths: Sequence[str | Path]) -> None:
+    stores: all of them, `weights` that of each; searched: those whose weight is not 0
+    """
+
+    def __init__(self, paths: Paths) -> None:
         self.paths = [Path(path) for path in paths]
         if len({path.resolve() for path in self.paths}) < len(self.paths):
             raise StoreError(f"the same store is given twice: {', '.join(map(str, self.paths))}")
+        self.weights = _weights(paths)
         self.memory_names = _names(self.paths)
         self._open()
 
     @classmethod
-    def open(cls, paths: Sequence[str | Path]) -> "Memories":
-        """Open stores together; the last one learns."""
+    def open(cls, paths: Paths) -> "Memories":
+        """Open stores together, each with its weight if a mapping is given; the last one learns."""
         return cls(paths)
 
     def _open(self) -> None:
         """Open all stores, each with the numbers behind those of the one before."""
-        stores: list[Store] = []
+        stores: dict[Path, Store] = {}
         first = 0, 0
-        for number, path in enumerate(self.paths, start=1):
-            store = Store(path, first=first, lessons_from=number * ROOM)
-            stores.append(store)
-            _expect_alike(stores[0], store)
+        for place in sorted(range(len(self.paths)), key=lambda place: self.weights[place] == 0):
+            store = Store(self.paths[place], first=first, lessons_from=(place + 1) * ROOM)
+            stores[self.paths[place]] = store
+            _expect_alike(next(iter(stores.values())), store)
             first = first[0] + store.sizes["segments"], first[1] + store.sizes["entries"]
-        self.stores = tuple(stores)
+        self.stores = tuple(stores[path] for path in self.paths)
+        weighed = [(store, weight) for store, weight in zip(self.stores, self.weights, strict=True) if weight]
+        self.searched = tuple(store for store, _ in weighed)
+        self.part_weights = tuple(weight for store, weight in weighed for _ in store.parts)
         self._lay_out(
             " + ".join(map(str, self.paths)),
-            [part for store in stores for part in store.parts],
-            [store.lessons for store in stores],
+            [part for store in self.searched for part in store.parts],
+            [store.lessons for store in self.searched],
         )
-        self._opened = [store.parts for store in stores]
+        self._opened = [store.parts for store in self.stores]
         self.path, self.scale = self.last.path, self._scale()
         self.manifest = self._manifest()
+
+    def __len__(self) -> int:
+        return sum(map(len, self.stores))
 
     @property
     def last(self) -> Store:
@@ -73,10 +88,10 @@ class Memories(Numbering):
         Exact where the stores hold keys; near to it where those are quantized. Stores without any, as those that serve
         one system only, give the mean of their scales, each as often as it has entries.
         """
-        if len(self.stores) == 1:
-            return self.last.scale
+        if len(self.searched) == 1:
+            return self.searched[0].scale
         if not self.provides("target_keys"):
-            scales, entries = zip(*((store.scale, store.sizes["entries"]) for store in self.stores), strict=True)
+            scales, entries = zip(*((store.scale, store.sizes["entries"]) for store in self.searched), strict=True)
             return float(np.average(scales, weights=entries))
         pairs = scale_pairs(self._ends[1], self.last.manifest.settings.get("seed", 0))
         keys = np.empty((*pairs.shape, self.sizes["width"]), np.float32)
@@ -88,7 +103,7 @@ class Memories(Numbering):
     def _manifest(self) -> Manifest:
         """That of the last store, with the scale of all, and rankings as short as the shortest."""
         made = self.last.manifest
-        shortest = [k for store in self.stores if (k := store.manifest.settings.get("k_max")) is not None]
+        shortest = [k for store in self.searched if (k := store.manifest.settings.get("k_max")) is not None]
         settings = made.settings | ({"k_max": min(shortest)} if shortest else {})
         return made.model_copy(update={"scale": self.scale, "settings": settings})
 
@@ -141,8 +156,8 @@ class Memories(Numbering):
         """Be what the stores are by now. Where one has other parts, the numbers of those behind it are others, too."""
         if any(store.parts is not before for store, before in zip(self.stores, self._opened, strict=True)):
             self._open()
-        elif any(store.lessons is not known for store, known in zip(self.stores, self.taught, strict=True)):
-            self._lay_out(self.name, self.parts, [store.lessons for store in self.stores])  # after a repair
+        elif any(store.lessons is not known for store, known in zip(self.searched, self.taught, strict=True)):
+            self._lay_out(self.name, self.parts, [store.lessons for store in self.searched])  # after a repair
 
     def verify(self) -> Iterator[str]:
         """Read everything and compare it with what was sealed; names each file when it is found sound."""
@@ -158,6 +173,18 @@ def _expect_alike(one: Store, other: Store) -> None:
             raise StoreError(
                 f"{one.path} and {other.path} cannot be opened together: their {what}s differ ({' and '.join(values)})"
             )
+
+
+def _weights(paths: Paths) -> tuple[float, ...]:
+    """The weight of each store; 1 where none is given."""
+    if not isinstance(paths, Mapping):
+        return (1.0,) * len(paths)
+    for path, weight in paths.items():
+        if not (weight >= 0 and isfinite(weight)):
+            raise UsageError(f"the weight of {path} is {weight}: a weight is 0 or a positive number")
+    if not any(paths.values()):
+        raise UsageError("every store has weight 0: give at least one of them a positive weight")
+    return tuple(paths.values())
 
 
 def _names(paths: Sequence[Path]) -> tuple[str, ...]:

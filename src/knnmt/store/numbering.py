@@ -36,12 +36,13 @@ class Numbering(ABC):
 
     path, manifest: of the store, or of the one of several that learns; scale: of the keys of all parts; sizes: of all
     parts together, sums but for vocabularies and widths, which parts share; memory_names: of all stores, the one that
-    learns last
+    learns last; part_weights: how much each part's entries count in p_kNN, () where all count the same
     """
 
     path: Path
     manifest: Manifest
     scale: float
+    part_weights: tuple[float, ...] = ()
 
     @abstractmethod
     def check(self, model: StateModel) -> None:

@@ -60,13 +60,10 @@ class Part:
 
     def segment(self, number: int) -> Segment:
         """A segment of the part, by its number from 0."""
-        offsets = self["text_offsets"][4 * number : 4 * number + 5].tolist()
-        text = self["text"]
         try:
-            source, target, origin, key = (bytes(text[start:stop]).decode() for start, stop in pairwise(offsets))
+            return segment_of(self, number)
         except UnicodeDecodeError as error:
             raise StoreError(f"{self.folder} is corrupt: segment {number} is not valid UTF-8") from error
-        return Segment(source, target, origin, key or None)
 
     def target_ids(self, number: int) -> list[int]:
         """The target tokens of a segment, `</s>` at the end."""
@@ -97,3 +94,10 @@ class Part:
         text = self["text"]
         ids = (bytes(text[bounds[4 * n + 3] : bounds[4 * n + 4]]) for n in named.tolist())
         return {key.decode(errors="replace"): number for key, number in zip(ids, named.tolist(), strict=True)}
+
+
+def segment_of(arrays: Any, number: int) -> Segment:
+    """A segment from the arrays of its texts."""
+    text, offsets = arrays["text"], arrays["text_offsets"][4 * number : 4 * number + 5].tolist()
+    source, target, origin, key = (bytes(text[start:stop]).decode() for start, stop in pairwise(offsets))
+    return Segment(source, target, origin, key or None)

@@ -251,8 +251,14 @@ class Store(Numbering):
         if self._journal.replaced:  # by a repair: what was read of it before counts no more
             self._open_journal(self.parts, before + 1)
         for content in self._journal.read():
-            self.lessons.apply(from_bytes(content, sizes).shifted(self._first[0]))
+            self.lessons.apply(from_bytes(content, sizes, self._place).shifted(self._first[0]))
         return self.lessons.version - before
+
+    def _place(self, number: int) -> tuple[Part, int]:
+        """The part that has a segment, and the segment's number in it; `number`: in this store alone, from 0."""
+        part = self.part_of(self._first[0] + number)
+        assert part is not None
+        return part, self._first[0] + number - part.first_segment
 
     # ------------------------------------------------------------------------------------------------ checks
 
@@ -262,6 +268,8 @@ class Store(Numbering):
             expect_checksum(self.path / name, file)
             yield name
         if self._journal.end:  # every record was checked when it was read
+            for lesson in self.lessons.taught.values():
+                _ = lesson.states.source, lesson.states.target  # which may be in a part
             yield self._journal.path.name
         for part in self.parts:
             for name in part.files:

@@ -5,7 +5,8 @@ from torch import Tensor
 
 from knnmt.search.nearest import runs
 from knnmt.search.rows import FAR
-from knnmt.systems.system import Found, Neighbours, distribution
+from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.system import Candidates, Found
 from knnmt.systems.view import View
 
 
@@ -30,12 +31,14 @@ def linked(view: View, owner: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
     return view.visible(owner.repeat_interleave(size), view["link_entries"][runs(begin, size)])
 
 
-class Nearest:
+class Nearest(Candidates):
     """The k nearest of the entries (B, N) that each sentence sees, -1 for none."""
 
-    def __init__(self, view: View, entries: Tensor, k: int | None, temperature: float) -> None:
-        self.view, self.entries, self.k, self.temperature = view, entries, k, temperature
-        self.table = view.search.table(view.keys("target"), entries)
+    by_sentence: tuple[str, ...] = ("entries", "tokens", "table")
+
+    def __init__(self, view: View, entries: Tensor, settings: RetrievalSettings) -> None:
+        super().__init__(view, settings)
+        self.entries, self.table = entries, view.search.table(view.keys("target"), entries)
         self.tokens = view["target_ids"][entries.clamp_min(0)].long()
 
     def find(self, states: Tensor) -> Found:
@@ -48,13 +51,5 @@ class Nearest:
         entries, tokens = (each[:, None].expand(-1, places.size(1), -1) for each in (self.entries, self.tokens))
         distances = self.view.distance(squared)
         entries = entries.gather(2, places).masked_fill_(distances == FAR, -1)
-        return Found(entries, tokens.gather(2, places), distances, distances[:, :, 0], distances.new_zeros(()))
-
-    def neighbours(self, states: Tensor) -> Neighbours:
-        """Their distribution."""
-        return distribution(self.find(states), self.temperature)
-
-    def keep(self, sentences: Tensor) -> None:
-        """Drop all sentences but these."""
-        self.entries, self.tokens = self.entries[sentences], self.tokens[sentences]
-        self.table.keep(sentences)
+        log_weights = self.view.log_weights(entries)
+        return Found(entries, tokens.gather(2, places), distances, distances[:, :, 0], log_weights)

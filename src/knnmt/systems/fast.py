@@ -10,10 +10,10 @@ from torch import Tensor
 
 from knnmt.search.rows import Keys, Rows
 from knnmt.systems.chosen import Nearest, as_rows, linked
-from knnmt.systems.faster import CLUSTERS, MEMBERS, members_of
+from knnmt.systems.faster import CLUSTERS, MEMBERS, nearest_in_cells
 from knnmt.systems.settings import RetrievalSettings
-from knnmt.systems.system import Lookup, Source, System
-from knnmt.systems.view import View
+from knnmt.systems.system import Candidates, Source, System
+from knnmt.systems.view import View, none_visible
 
 LARGE_TYPE = 30_000  # tokens of a type from which only those of its nearest clusters are compared
 
@@ -46,10 +46,8 @@ def _visible(view: View) -> Keys[Rows]:
     keys = view.keys("source")
     if view.hidden is None:
         return keys
-    begin, size = view.runs("link_offsets", torch.arange(len(keys), device=view.device))
-    shown = (~view.hidden[view["link_entries"].whole()]).cumsum(0)
-    shown = torch.nn.functional.pad(shown, (1, 0))
-    return keys.without(shown[begin + size] == shown[begin])
+    bounds = view.runs("link_offsets", torch.arange(len(keys), device=view.device))
+    return keys.without(none_visible(view.hidden[view["link_entries"].whole()], *bounds))
 
 
 def _near_tokens_of_large_types(
@@ -59,16 +57,16 @@ def _near_tokens_of_large_types(
     ranges = view.ranges("cluster_offsets", types)
     most = int((ranges[1] - ranges[0]).sum(dim=1).max())
     clusters = view.search.choose(view.means("cluster_source"), ranges, states, min(nprobe, most))
-    query, place = (clusters >= 0).nonzero(as_tuple=True)
-    return members_of(view).nearest(keys, clusters[query, place], query, states, c)
+    begin, size = view.runs("cluster_starts", clusters.clamp_min(0))
+    members = view.blocks("cluster_members") if "cluster_members" in view else None
+    cells = begin, torch.where(clusters < 0, 0, size)
+    return nearest_in_cells(view, keys, cells, states, c, members)
 
 
-def select(view: View, source: Source, settings: RetrievalSettings) -> Lookup:
+def select(view: View, source: Source, settings: RetrievalSettings) -> Candidates:
     """The entries linked to the c nearest tokens of each source token's type."""
     assert settings.c is not None
-    assert settings.temperature is not None
-    entries = near_entries(view, source, settings.c, settings.nprobe)
-    return Nearest(view, entries, settings.k, settings.temperature)
+    return Nearest(view, near_entries(view, source, settings.c, settings.nprobe), settings)
 
 
 SYSTEM = System(

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from knnmt.search.nearest import least, runs
 from knnmt.search.rows import FAR, Keys, Rows
+from knnmt.search.search import Ranges
 from knnmt.store.memories import AnyStore
 from knnmt.store.schema import Array, declare, offsets
 from knnmt.systems.chosen import Nearest, as_rows, linked
 from knnmt.systems.settings import RetrievalSettings
-from knnmt.systems.system import Defaults, Found, Lookup, Neighbours, Source, System, distribution, merge
+from knnmt.systems.system import Candidates, Defaults, Found, Neighbours, Source, System, merge
 from knnmt.systems.view import View
 
 COARSE_PROBE = 8  # coarse clusters whose clusters are compared, in types with two levels
@@ -44,6 +45,7 @@ KEYS = ("target_ids", "target_keys", "target_norms")
 RANKINGS = ("ranking_offsets", "ranking_entries", "ranking_tokens", "ranking_distances")
 Lists = Literal["link", "ranking"]
 """What a cluster's entries are: those that its tokens link to, or those that it ranks."""
+OFFSETS = {"link": "cluster_starts", "ranking": "ranking_offsets"}
 
 
 # ------------------------------------------------------------------------------------------------------- selection
@@ -69,109 +71,76 @@ def _means(view: View, lists: Lists) -> Keys[Rows]:
     means = view.means("cluster_source")
     clusters = torch.arange(len(means), device=view.device)
     if view.hidden is None:
-        _, size = view.runs("ranking_offsets" if lists == "ranking" else "cluster_starts", clusters)
-        return means.without(size == 0) if bool((size == 0).any()) else means
-    if lists == "ranking":
-        begin, size = view.runs("ranking_offsets", clusters)
-        entries = view["ranking_entries"][runs(begin, size)]
-        owner = clusters.repeat_interleave(size)
-    else:
-        owner, tokens = members_of(view).tokens(clusters)
-        begin, size = view.runs("link_offsets", tokens)
-        entries, owner = view["link_entries"][runs(begin, size)], owner.repeat_interleave(size)
+        _, size = view.runs(OFFSETS[lists], clusters)
+        return means.without(size == 0)
+    owner, _ = _entries(view, clusters, lists)
     empty = torch.ones(len(means), dtype=torch.bool, device=view.device)
-    empty[owner[~view.hidden[entries]]] = False
-    return means.without(empty)
+    return means.without(empty.index_fill_(0, owner, False))
 
 
 def _nearest_of_two_levels(view: View, means: Keys[Rows], types: Tensor, states: Tensor) -> Tensor:
     """The nearest cluster in the nearest coarse clusters, or of all in parts without these. (Q,), (Q, d) to (Q,)."""
     flat, levels = view.ranges("cluster_offsets", types), view.ranges("coarse_offsets", types)
-    deep = levels[1] > levels[0]
-    squared, numbers = view.search.nearest(
-        means, (flat[0].masked_fill(deep, 0), flat[1].masked_fill(deep, 0)), states, 1
-    )
     coarse = view.search.choose(view.means("coarse_source"), levels, states, COARSE_PROBE)
-    query, place = (coarse >= 0).nonzero(as_tuple=True)
-    spans = view["coarse_ranges"][coarse[query, place]]
-    ranges = within_blocks(spans[:, 0], spans[:, 1], view.starts("clusters"))
-    near, found = torch.full_like(coarse, FAR, dtype=torch.float32), torch.full_like(coarse, -1)
-    inside = view.search.nearest(means, ranges, states[query], 1)
-    near[query, place], found[query, place] = inside[0][:, 0], inside[1][:, 0]
-    near, found = torch.cat((squared, near), dim=1), torch.cat((numbers, found), dim=1)
-    order = found.argsort(dim=1)  # ties go to the lowest number
-    _, first = least(near.gather(1, order), 1)
-    return found.gather(1, order).gather(1, first)[:, 0]
+    spans = view["coarse_ranges"][coarse.clamp_min(0)]
+    begin = torch.cat((flat[0] + view.first("clusters"), spans[..., 0]), dim=1)
+    size = torch.cat((flat[1] - flat[0], spans[..., 1] - spans[..., 0]), dim=1)
+    left_out = torch.cat((levels[1] > levels[0], coarse < 0), dim=1)
+    cells = begin, size.masked_fill(left_out, 0)
+    return nearest_in_cells(view, means, cells, states, 1)[:, 0]
 
 
-def within_blocks(begin: Tensor, end: Tensor, starts: list[int]) -> tuple[Tensor, Tensor]:
-    """Ranges of numbers (n,), each inside one block, as ranges in every block, empty but in one. Both (n, blocks)."""
-    first, last = (torch.tensor(bounds, device=begin.device) for bounds in (starts[:-1], starts[1:]))
-    there = (begin[:, None] >= first) & (begin[:, None] < last)
-    return torch.where(there, begin[:, None] - first, 0), torch.where(there, end[:, None] - first, 0)
+def nearest_in_cells(
+    view: View, keys: Keys[Rows], cells: Ranges, states: Tensor, count: int, members: list[Tensor] | None = None
+) -> Tensor:
+    """The `count` rows nearest to each state (Q, d) in its cells, -1 where there are fewer. (Q, count).
+
+    cells: where each begins, and its size, (Q, P) each; a cell lies in one part. members: as `Search.nearest` has them
+    """
+    begin, size = (each[..., None] for each in cells)
+    first, last = (torch.tensor(bounds, device=view.device) for bounds in (keys.starts[:-1], keys.starts[1:]))
+    there = (begin >= first) & (begin < last)
+    ranges = torch.where(there, begin - first, 0), torch.where(there, begin - first + size, 0)
+    queries = states.repeat_interleave(begin.size(1), dim=0)
+    found = view.search.nearest(keys, (ranges[0].flatten(0, 1), ranges[1].flatten(0, 1)), queries, count, members)
+    squared, numbers = (each.view(len(states), -1) for each in found)
+    order = numbers.argsort(dim=1)  # ties go to the lowest number
+    best, places = least(squared.gather(1, order), count)
+    return numbers.gather(1, order).gather(1, places).masked_fill_(best == FAR, -1)
 
 
-class Members:
-    """The stored tokens of clusters."""
-
-    def __init__(self, view: View) -> None:
-        self.view = view
-        # tokens stand in the order of the corpus, or, in stores of the first format, in that of their clusters
-        self.listed = "cluster_members" in view
-
-    def tokens(self, clusters: Tensor) -> tuple[Tensor, Tensor]:
-        """All tokens of clusters (n,), each with the place of its cluster among these."""
-        begin, size = self.view.runs("cluster_starts", clusters)
-        owner = torch.arange(len(clusters), device=clusters.device).repeat_interleave(size)
-        places = runs(begin, size)
-        return owner, self.view["cluster_members"][places] if self.listed else places
-
-    def nearest(self, keys: Keys[Rows], clusters: Tensor, query: Tensor, states: Tensor, count: int) -> Tensor:
-        """The `count` tokens nearest to each state (Q, d) in its clusters (n,), those of query (n,), which rises.
-
-        -1 where there are fewer. (Q, count).
-        """
-        begin, size = self.view.runs("cluster_starts", clusters)
-        ranges = within_blocks(begin, begin + size, self.view.starts("tokens"))
-        members = self.view.blocks("cluster_members") if self.listed else None
-        squared, tokens = self.view.search.nearest(keys, ranges, states[query], count, members)
-        counts = query.bincount(minlength=len(states))
-        slot = runs(torch.zeros_like(counts), counts)
-        most = int(counts.max())
-        near = torch.full((len(states), most, count), FAR, device=states.device)
-        found = torch.full((len(states), most, count), -1, device=states.device)
-        near[query, slot], found[query, slot] = squared, tokens
-        best, places = least(near.flatten(1), count)
-        return found.flatten(1).gather(1, places).masked_fill_(best == FAR, -1)
-
-
-def members_of(view: View) -> Members:
-    """The members of a view's clusters."""
-    return view.kept("members of clusters", lambda: Members(view))
-
-
-def _entries_by_cluster(view: View, clusters: Tensor) -> tuple[Tensor, Tensor]:
-    """The visible entries of clusters (B, C), as often as they are linked, and the place (of B·C) of each's cluster."""
-    place = (clusters >= 0).flatten().nonzero().flatten()
-    owner, tokens = members_of(view).tokens(clusters.flatten()[place])
-    return linked(view, place[owner], tokens)
+def _entries(view: View, clusters: Tensor, lists: Lists) -> tuple[Tensor, Tensor]:
+    """The place of each visible entry's cluster, among clusters (n,), none where -1; and the entry, as often as it is
+    there."""
+    begin, size = view.runs(OFFSETS[lists], clusters.clamp_min(0))
+    size = torch.where(clusters < 0, 0, size)
+    owner = torch.arange(len(clusters), device=view.device).repeat_interleave(size)
+    places = runs(begin, size)
+    if lists == "ranking":
+        return view.visible(owner, view["ranking_entries"][places])
+    # tokens stand in the order of the corpus, or, in stores of the first format, in that of their clusters
+    return linked(view, owner, view["cluster_members"][places] if "cluster_members" in view else places)
 
 
 # ---------------------------------------------------------------------------------------------------------- lookup
 
 
-class Ranked:
+class Ranked(Candidates):
     """The nearest cluster's entries by their cached ranking.
 
-    d(cluster, h) is the same for all entries of the cluster and cancels in the softmax: p_kNN of a cluster is a row
-    that is made once a batch. With `probe` > 1 the entries of several clusters are ranked together by the sum.
+    d(cluster, h) is the same for all entries of the cluster and cancels in the softmax, as its memory's weight does:
+    p_kNN of a cluster is a row that is made once a batch. With `probe` > 1 the entries of several clusters are ranked
+    together by the sum.
     """
 
-    def __init__(self, view: View, clusters: Tensor, k: int | None, probe: int, temperature: float) -> None:
-        self.view, self.k, self.probe, self.temperature = view, k, probe, temperature
+    by_sentence = "rows", "table"
+
+    def __init__(self, view: View, clusters: Tensor, settings: RetrievalSettings) -> None:
+        super().__init__(view, settings)
+        self.probe = settings.probe
         distinct, self.rows = clusters.unique(return_inverse=True)  # the row of each sentence's clusters
-        self.entries, self.tokens, self.distances = _rankings(view, distinct, k)
-        self.merged = merge(self.tokens, -self.distances / temperature)
+        self.entries, self.tokens, self.distances = _rankings(view, distinct, self.k)
+        self.merged = merge(self.tokens, -self.distances / self.temperature)
         empty = (self.distances == FAR).all(dim=1)[self.rows]
         self.table = view.search.table(view.means("cluster_target"), clusters.masked_fill(empty, -1))
 
@@ -180,13 +149,13 @@ class Ranked:
         squared, rows = self._clusters(states)
         nearest = self.view.distance(squared)
         distances = nearest[..., None] + self.distances[rows]
-        lists = self.entries[rows], self.tokens[rows], distances
-        return Found(*_first_of_each(*lists, self.k), nearest[:, :, 0], distances.new_zeros(()))
+        entries, tokens, distances = _first_of_each(self.entries[rows], self.tokens[rows], distances, self.k)
+        return Found(entries, tokens, distances, nearest[:, :, 0], self.view.log_weights(entries))
 
     def neighbours(self, states: Tensor) -> Neighbours:
         """The distribution of the nearest cluster, or of several together."""
         if self.probe > 1:
-            return distribution(self.find(states), self.temperature)
+            return super().neighbours(states)
         squared, rows = self._clusters(states)
         rows = rows[:, :, 0]
         return Neighbours(self.merged[0][rows], self.merged[1][rows], self.view.distance(squared[:, :, 0]))
@@ -196,22 +165,19 @@ class Ranked:
         squared, places = self.table.nearest(states, self.probe)
         return squared, self.rows[:, None].expand(-1, places.size(1), -1).gather(2, places)
 
-    def keep(self, sentences: Tensor) -> None:
-        """Drop all sentences but these."""
-        self.rows = self.rows[sentences]
-        self.table.keep(sentences)
-
 
 class NearestCluster(Nearest):
     """The k entries of the nearest cluster that are nearest to the state itself."""
 
-    def __init__(self, view: View, clusters: Tensor, k: int | None, temperature: float) -> None:
-        place, entries = _entries_by_cluster(view, clusters)
+    by_sentence = *Nearest.by_sentence, "bounds", "means"
+
+    def __init__(self, view: View, clusters: Tensor, settings: RetrievalSettings) -> None:
+        place, entries = _entries(view, clusters.flatten(), "link")
         batch, width = clusters.shape
         total = view.count("entries")
         rows = as_rows(place // width, place % width * total + entries, batch, width * total)
         slots = torch.where(rows < 0, width, rows // total)  # those of no cluster go behind the last
-        super().__init__(view, torch.where(rows < 0, -1, rows % total), k, temperature)
+        super().__init__(view, torch.where(rows < 0, -1, rows % total), settings)
         sizes = slots.new_zeros((batch, width + 1)).scatter_add_(1, slots, torch.ones_like(slots))[:, :-1]
         self.largest = int(sizes.max()) if sizes.numel() else 1
         self.bounds = torch.nn.functional.pad(sizes.cumsum(dim=1), (1, 0))  # a cluster's entries stand together
@@ -222,12 +188,6 @@ class NearestCluster(Nearest):
         slot = self.means.nearest(states, 1)[1][:, :, 0]
         within = self.bounds.gather(1, slot), self.bounds.gather(1, slot + 1)
         return self.nearest(states, self.k or self.largest, within)
-
-    def keep(self, sentences: Tensor) -> None:
-        """Drop all sentences but these."""
-        super().keep(sentences)
-        self.bounds = self.bounds[sentences]
-        self.means.keep(sentences)
 
 
 def _rankings(view: View, clusters: Tensor, k: int | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -244,9 +204,8 @@ def _rankings(view: View, clusters: Tensor, k: int | None) -> tuple[Tensor, Tens
     if view.hidden is not None:
         missing |= view.hidden[entries]
     distances = distances.masked_fill(missing, FAR)
-    if view.hidden is not None:  # those behind a hidden one move up
-        distances, order = least(distances, min(k or width, width))
-        entries, tokens = entries.gather(1, order), tokens.gather(1, order)
+    distances, order = least(distances, min(k or width, width))  # those behind a hidden one move up
+    entries, tokens = entries.gather(1, order), tokens.gather(1, order)
     return torch.where(distances < FAR, entries, -1), tokens, distances
 
 
@@ -271,26 +230,22 @@ def _first_of_each(entries: Tensor, tokens: Tensor, distances: Tensor, k: int | 
 # --------------------------------------------------------------------------------------------------------- systems
 
 
-def select_ranked(view: View, source: Source, settings: RetrievalSettings) -> Lookup:
+def select_ranked(view: View, source: Source, settings: RetrievalSettings) -> Candidates:
     """Faster."""
-    assert settings.temperature is not None
-    clusters = near_clusters(view, source, "ranking")
-    return Ranked(view, clusters, settings.k, settings.probe, settings.temperature)
+    return Ranked(view, near_clusters(view, source, "ranking"), settings)
 
 
-def select_exact(view: View, source: Source, settings: RetrievalSettings) -> Lookup:
+def select_exact(view: View, source: Source, settings: RetrievalSettings) -> Candidates:
     """Faster without cached distances."""
-    assert settings.temperature is not None
-    return NearestCluster(view, near_clusters(view, source, "link"), settings.k, settings.temperature)
+    return NearestCluster(view, near_clusters(view, source, "link"), settings)
 
 
-def select_members(view: View, source: Source, settings: RetrievalSettings) -> Lookup:
+def select_members(view: View, source: Source, settings: RetrievalSettings) -> Candidates:
     """Fast with clusters instead of the nearest tokens."""
-    assert settings.temperature is not None
     clusters = near_clusters(view, source, "link")
-    place, entries = _entries_by_cluster(view, clusters)
+    place, entries = _entries(view, clusters.flatten(), "link")
     rows = as_rows(place // clusters.size(1), entries, len(clusters), view.count("entries"))
-    return Nearest(view, rows, settings.k, settings.temperature)
+    return Nearest(view, rows, settings)
 
 
 def _ranked(store: AnyStore) -> int | None:

@@ -16,76 +16,61 @@ from knnmt.search.rows import FAR
 from knnmt.store.manifest import INDEX
 from knnmt.store.part import Part
 from knnmt.systems.settings import RetrievalSettings
-from knnmt.systems.system import Found, Lookup, Neighbours, Source, System, distribution
+from knnmt.systems.system import Candidates, Found, Source, System
 from knnmt.systems.view import View
 
 
-class Whole:
-    """The k nearest entries of all."""
+class Whole(Candidates):
+    """The k nearest entries of all. Every sentence sees the same."""
 
-    def __init__(self, view: View, k: int, temperature: float) -> None:
-        self.view, self.k, self.temperature = view, k, temperature
-        self.keys = view.derived("visible target keys", lambda: _visible(view))
+    def __init__(self, view: View, settings: RetrievalSettings) -> None:
+        super().__init__(view, settings)
+        self.keys = view.derived("visible target keys", lambda: view.keys("target").without(view.hidden))
+        self.tokens = view["target_ids"].whole()
+        self.count = min(self.k or len(self.keys), len(self.keys))
 
     def find(self, states: Tensor) -> Found:
         """The nearest of all entries."""
-        queries = states.flatten(0, 1)
-        starts = torch.zeros((len(queries), len(self.keys.blocks)), dtype=torch.int64, device=queries.device)
-        stops = starts + torch.tensor([len(block) for block in self.keys.blocks], device=queries.device)
-        count = min(self.k, len(self.keys))
-        squared, entries = self.view.search.nearest(self.keys, (starts, stops), queries, count)
-        return self.found(*(each.unflatten(0, states.shape[:2]) for each in (squared, entries)))
+        squared, entries = (each.unflatten(0, states.shape[:2]) for each in self.search(states.flatten(0, 1)))
+        distances, tokens = self.view.distance(squared), self.tokens[entries.clamp_min(0)].long()
+        return Found(entries, tokens, distances, distances.amin(dim=-1), self.view.log_weights(entries))
 
-    def found(self, squared: Tensor, entries: Tensor) -> Found:
-        """What a search found. Both (B, K, k), nearest first, -1 for none."""
-        distances = self.view.distance(squared)
-        tokens = self.view["target_ids"][entries.clamp_min(0)].long()
-        return Found(entries, tokens, distances, distances.amin(dim=-1), distances.new_zeros(()))
-
-    def neighbours(self, states: Tensor) -> Neighbours:
-        """Their distribution."""
-        return distribution(self.find(states), self.temperature)
-
-    def keep(self, sentences: Tensor) -> None:
-        """All sentences see the same."""
+    def search(self, queries: Tensor) -> tuple[Tensor, Tensor]:
+        """Squared distances and numbers of the entries nearest to queries (Q, d), -1 for none. Both (Q, k)."""
+        return self.view.search.nearest(self.keys, None, queries, self.count)
 
 
 class Indexed(Whole):
     """The k nearest entries by the FAISS index of each part; it searches on the CPU."""
 
-    def __init__(self, view: View, k: int, temperature: float, nprobe: int) -> None:
-        super().__init__(view, k, temperature)
+    static = False
+
+    def __init__(self, view: View, settings: RetrievalSettings) -> None:
+        super().__init__(view, settings)
         self.indices = view.kept("FAISS indices", lambda: [_index(part) for part in view.parts])
         self.starts = view.starts("entries")
         self.parameters = [
-            _parameters(index, nprobe, None if view.hidden is None else view.hidden[start : start + index.ntotal])
+            _parameters(
+                index, settings.nprobe, None if view.hidden is None else view.hidden[start : start + index.ntotal]
+            )
             for index, start in zip(self.indices, self.starts, strict=False)
         ]
 
-    def find(self, states: Tensor) -> Found:
+    def search(self, queries: Tensor) -> tuple[Tensor, Tensor]:
         """The nearest in the lists that are searched."""
-        queries, found = states.flatten(0, 1).cpu().numpy(), []
+        asked, found = queries.cpu().numpy(), []
         for index, start, parameters in zip(self.indices, self.starts, self.parameters, strict=False):
-            squared, entries = index.search(queries, min(self.k, index.ntotal), params=parameters)
+            squared, entries = index.search(asked, min(self.count, index.ntotal), params=parameters)
             found.append((squared, np.where(entries < 0, -1, entries + start)))
         squared, entries = (torch.from_numpy(np.concatenate(each, axis=1)) for each in zip(*found, strict=True))
-        squared, places = least(squared.masked_fill(entries < 0, FAR), min(self.k, squared.size(1)))
-        found_entries = entries.gather(1, places).masked_fill(squared == FAR, -1)
-        return self.found(*(each.to(states.device).unflatten(0, states.shape[:2]) for each in (squared, found_entries)))
+        squared, places = least(squared.masked_fill(entries < 0, FAR), min(self.count, squared.size(1)))
+        entries = entries.gather(1, places).masked_fill(squared == FAR, -1)
+        return squared.to(queries.device), entries.to(queries.device)
 
 
-def select(view: View, source: Source, settings: RetrievalSettings) -> Lookup:
+def select(view: View, source: Source, settings: RetrievalSettings) -> Candidates:
     """Nothing is selected: every sentence sees the whole store."""
-    assert settings.k is not None
-    assert settings.temperature is not None
-    if settings.index:
-        return Indexed(view, settings.k, settings.temperature, settings.nprobe)
-    return Whole(view, settings.k, settings.temperature)
-
-
-def _visible(view: View) -> Any:
-    keys = view.keys("target")
-    return keys if view.hidden is None else keys.without(view.hidden)
+    return Indexed(view, settings) if settings.index else Whole(view, settings)
 
 
 def _index(part: Any) -> Any:

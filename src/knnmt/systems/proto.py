@@ -12,7 +12,7 @@ from knnmt.search.rows import FAR, Keys, Rows
 from knnmt.store.schema import Array, declare, offsets
 from knnmt.systems.chosen import as_rows
 from knnmt.systems.settings import RetrievalSettings
-from knnmt.systems.system import Found, Lookup, Neighbours, Source, System, distribution
+from knnmt.systems.system import Candidates, Found, Neighbours, Source, System, distribution
 from knnmt.systems.view import View
 
 ARRAYS = {
@@ -31,7 +31,7 @@ ARRAYS = {
 declare(ARRAYS)
 
 
-class Prototypes:
+class Prototypes(Candidates):
     """The k prototypes with the best score, of those that each sentence sees (B, N), -1 for none."""
 
     def __init__(self, view: View, numbers: Tensor, k: int | None, temperature: float) -> None:
@@ -40,7 +40,7 @@ class Prototypes:
         self.table = Table(view.search.buffers, _means(view, "target"), there, numbers < 0)
         self.entries = view["proto_entries"][there][..., 0].masked_fill(numbers < 0, -1)
         self.tokens = view["proto_tokens"][there].long()
-        self.log_counts = view["proto_counts"][there].float().log()
+        self.log_counts = view["proto_counts"][there].float().log() + view.log_weights(self.entries)
         # added to a distance, it ranks as the score does and is never negative: T·(largest log count − its own)
         self.handicaps = temperature * (self.log_counts.amax(dim=1, keepdim=True) - self.log_counts)
 
@@ -68,7 +68,7 @@ class Prototypes:
         self.log_counts, self.handicaps = self.log_counts[sentences], self.handicaps[sentences]
 
 
-def select(view: View, source: Source, settings: RetrievalSettings) -> Lookup:
+def select(view: View, source: Source, settings: RetrievalSettings) -> Candidates:
     """Of each source token's type, the c prototypes whose source means are nearest."""
     assert settings.c is not None
     assert settings.temperature is not None

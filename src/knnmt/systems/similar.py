@@ -14,16 +14,16 @@ from knnmt.search.rows import FAR, Keys, ProjectedRows, gather
 from knnmt.store.schema import Array, declare, offsets
 from knnmt.systems.chosen import as_rows, linked
 from knnmt.systems.settings import RetrievalSettings
-from knnmt.systems.system import Defaults, Found, Lookup, Neighbours, Source, System, merge
-from knnmt.systems.view import View
+from knnmt.systems.system import Candidates, Defaults, Found, Neighbours, Source, System, merge
+from knnmt.systems.view import View, none_visible
 
 BEST = 128  # segments most similar to a sentence, in which the tokens of frequent types are looked for
-OFFERED = 64  # tokens that a source token chooses c from
-COMMON = 1000, 0.25  # tokens of a type, and times as many as segments, from which it does not tell segments apart
-ALIKE = 2.0  # the weight of the similarity of segments beside that of tokens
+OFFERED = 64  # candidate tokens of each source token, of which the best c are chosen
+COMMON = 1000, 0.25  # types with more tokens than this, and than this share of the segments, are stop words
+ALIKE = 2.0  # weight of segment similarity relative to token distance
 
 ARRAYS = {
-    # keys projected to few whole numbers, each in a byte
+    # keys projected to few dimensions, one byte each
     "small_target": Array("int8", ("entries", "target_small")),
     "small_target_middle": Array("float32", ("target_small",)),
     "small_target_step": Array("float32", ("1",)),
@@ -42,27 +42,26 @@ ARRAYS = {
 declare(ARRAYS)
 
 
-class All:
-    """Everything that a sentence sees (B, N), -1 for none."""
+class All(Candidates):
+    """All entries (B, N) that a sentence sees, padded with -1."""
 
-    def __init__(self, view: View, entries: Tensor, temperature: float) -> None:
-        self.view, self.temperature = view, temperature
+    def __init__(self, view: View, entries: Tensor, settings: RetrievalSettings) -> None:
+        super().__init__(view, settings)
         tokens = view["target_ids"][entries.clamp_min(0)].long()
-        vocabulary = view.parts[0].sizes["target_vocabulary"]
         self.groups = [
-            (group.start, view.search.softmax(group.rows, group.local(entries), tokens, vocabulary))
+            (group, view.search.softmax(group.rows, group.local(entries), tokens))
             for group in _projections(view, "target")
         ]
 
     def find(self, states: Tensor) -> Found:
-        """All that the sentence sees."""
+        """All of them."""
         columns = []
-        for start, softmax in self.groups:
+        for group, softmax in self.groups:
             distances = softmax.distances(states, self.view.metric)
-            entries = torch.where(softmax.numbers < 0, -1, softmax.numbers + start)
+            entries = torch.where(softmax.numbers < 0, -1, softmax.numbers + group.start)
             columns.append((*(each[:, None].expand(distances.shape) for each in (entries, softmax.tokens)), distances))
         entries, tokens, distances = (torch.cat(column, dim=2) for column in zip(*columns, strict=True))
-        return Found(entries, tokens, distances, distances.amin(dim=2), distances.new_zeros(()))
+        return Found(entries, tokens, distances, distances.amin(dim=2), self.view.log_weights(entries))
 
     def neighbours(self, states: Tensor) -> Neighbours:
         """Their distribution."""
@@ -70,7 +69,8 @@ class All:
         if len(found) == 1:
             return Neighbours(*found[0][:3])
         tokens = torch.cat([each.tokens for each in found], dim=2)
-        scores = torch.cat([each.log_p + each.log_z[:, :, None] for each in found], dim=2)
+        weighed = zip(found, self.groups, strict=True)
+        scores = torch.cat([each.scores(group.weight) for each, (group, _) in weighed], dim=2)
         return Neighbours(*merge(tokens, scores), torch.stack([each.nearest for each in found]).amin(dim=0))
 
     def keep(self, sentences: Tensor) -> None:
@@ -79,11 +79,10 @@ class All:
             softmax.keep(sentences)
 
 
-def select(view: View, source: Source, settings: RetrievalSettings) -> Lookup:
+def select(view: View, source: Source, settings: RetrievalSettings) -> Candidates:
     """What a sentence sees, by tokens and by segments."""
     assert settings.c is not None
-    assert settings.temperature is not None
-    return All(view, near_entries(view, source, settings.c, settings.segments), settings.temperature)
+    return All(view, near_entries(view, source, settings.c, settings.segments), settings)
 
 
 def near_entries(view: View, source: Source, c: int, segments: int) -> Tensor:
@@ -114,8 +113,7 @@ def _similarity(view: View, sentence: Tensor, types: Tensor, batch: int) -> Tens
     distinct = (sentence * vocabulary + types).unique()
     owner, kinds = distinct // vocabulary, distinct % vocabulary
     starts, stops = view.ranges("type_offsets", kinds)
-    hidden = _hidden_segments(view)
-    visible = count if hidden is None else count - int(hidden.sum())
+    hidden, visible = _hidden_segments(view)
     told = (stops - starts).sum(dim=1) <= max(COMMON[0], COMMON[1] * visible)
     scores = torch.zeros((batch, count), dtype=torch.int32, device=types.device)
     owner, starts, sizes = owner[told], starts[told], (stops - starts)[told]
@@ -128,7 +126,7 @@ def _similarity(view: View, sentence: Tensor, types: Tensor, batch: int) -> Tens
 
 
 def _best_segments(similarity: Tensor, count: int) -> Tensor:
-    """The segments most similar to each sentence, the best first, -1 where no more are. (B, up to count)."""
+    """The segments most similar to each sentence, best first, padded with -1. (B, up to count)."""
     padding = -similarity.size(1) % 64
     unlike = torch.nn.functional.pad(1.0 - similarity, (0, padding), value=2.0)
     unlike, best = least(unlike, min(count, similarity.size(1)))
@@ -136,12 +134,12 @@ def _best_segments(similarity: Tensor, count: int) -> Tensor:
 
 
 def _offered(view: View, best: Tensor, sentence: Tensor, types: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """The tokens that each token of a sentence may choose from, and which of them are there. Both (Q, most).
+    """The candidate tokens of each source token, and which of them are there. Both (Q, most).
 
     Those of its type: all if they are so few, else the first of them in the sentence's best segments.
     """
     starts, stops = view.ranges("type_offsets", types)
-    begin = starts + torch.tensor(view.starts("tokens")[:-1], device=starts.device)
+    begin = starts + view.first("tokens")
     sizes = stops - starts
     total = sizes.sum(dim=1)
     offered = torch.zeros((len(types), most), dtype=torch.int64, device=types.device)
@@ -185,7 +183,7 @@ def _best_tokens(view: View, tokens: Tensor, missing: Tensor, distances: Tensor,
 
     All (..., P), to (..., up to count), -1 where there are fewer.
     """
-    hidden = _hidden_segments(view)
+    hidden, _ = _hidden_segments(view)
     if hidden is not None:
         missing = missing | hidden[view["token_segments"][tokens]]
     distances = distances.masked_fill(missing, 0.0)
@@ -195,23 +193,24 @@ def _best_tokens(view: View, tokens: Tensor, missing: Tensor, distances: Tensor,
     return tokens.gather(-1, places).masked_fill_(rank == FAR, -1)
 
 
-def _hidden_segments(view: View) -> Tensor | None:
-    """The segments without a visible entry. (segments,) bool, or None where all have one."""
+def _hidden_segments(view: View) -> tuple[Tensor | None, int]:
+    """The segments without a visible entry, (segments,) bool, or None where all have one; and how many have one."""
 
-    def make() -> Tensor | None:
+    def make() -> tuple[Tensor | None, int]:
+        every = torch.arange(view.count("segments"), device=view.device)
         if view.hidden is None:
-            return None
-        left = torch.nn.functional.pad((~view.hidden).cumsum(0), (1, 0))
-        begin, size = view.runs("target_offsets", torch.arange(view.count("segments"), device=view.device))
-        return left[begin + size] == left[begin]
+            return None, len(every)
+        hidden = none_visible(view.hidden, *view.runs("target_offsets", every))
+        return hidden, int((~hidden).sum())
 
     return view.derived("hidden segments", make)
 
 
 class Projection(NamedTuple):
-    """Rows of the parts that share a projection, numbered from `start` on: those of one store."""
+    """Rows of consecutive parts with the same projection and weight: those of one store. start: their first number."""
 
     start: int
+    weight: float
     rows: Keys[ProjectedRows]
 
     def local(self, numbers: Tensor) -> Tensor:
@@ -227,13 +226,14 @@ def _projections(view: View, side: str) -> list[Projection]:
     def make() -> list[Projection]:
         found: list[Projection] = []
         shared: tuple[Tensor, ...] = ()
-        for rows, *projection in zip(*(view.blocks(name) for name in names), strict=True):
+        weights = view.weights or (1.0,) * len(view.parts)
+        for weight, rows, *projection in zip(weights, *(view.blocks(name) for name in names), strict=True):
             block = ProjectedRows(rows, projection[0], projection[1], float(projection[2][0]))
-            if found and all(map(torch.equal, shared, projection)):
-                found[-1] = Projection(found[-1].start, Keys([*found[-1].rows.blocks, block]))
+            if found and found[-1].weight == weight and all(map(torch.equal, shared, projection)):
+                found[-1] = found[-1]._replace(rows=Keys([*found[-1].rows.blocks, block]))
             else:
                 start = found[-1].start + len(found[-1].rows) if found else 0
-                found.append(Projection(start, Keys([block])))
+                found.append(Projection(start, weight, Keys([block])))
             shared = tuple(projection)
         return found
 

@@ -1,13 +1,15 @@
 """What a system is: everything that the rest of the product needs to know about it."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from knnmt.errors import UsageError
+from knnmt.search.nearest import BySentence
 from knnmt.store.memories import AnyStore
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.view import View
@@ -30,7 +32,8 @@ class Found(NamedTuple):
     """The entries found for each state, all (B, K, k): entry -1 and distance inf where there is none.
 
     nearest: (B, K), the smallest distance that the lookup saw: of an entry, or of the cluster that was chosen.
-    log_counts: the log of how many entries each of those found stands for; 0 where it stands for itself.
+    log_counts: the log of how many entries each of those found counts for: those that it stands for, times the weight
+    of its memory. () where each counts for itself.
     """
 
     entries: Tensor
@@ -56,21 +59,23 @@ class Neighbours(NamedTuple):
     nearest: Tensor
 
 
-class Lookup(Protocol):
-    """What a batch of sentences may see of a store, to be looked up at every step. states: (B, K, d), as `View.query`
-    gives them. Nothing here loops over sentences or beams, or waits for the device (FAISS aside)."""
+class Candidates(BySentence, ABC):
+    """What a batch of sentences may see of a store. states: (B, K, d), as `View.query` gives them. Nothing here loops
+    over sentences or beams, or waits for the device (FAISS aside)."""
 
+    static = True  # whether a step on a GPU asks nothing of the host, so that it can be replayed
+
+    def __init__(self, view: View, settings: RetrievalSettings) -> None:
+        assert settings.temperature is not None
+        self.view, self.k, self.temperature = view, settings.k, settings.temperature
+
+    @abstractmethod
     def find(self, states: Tensor) -> Found:
         """The entries, one by one."""
-        ...
 
     def neighbours(self, states: Tensor) -> Neighbours:
         """Their distribution, by token."""
-        ...
-
-    def keep(self, sentences: Tensor) -> None:
-        """Drop all sentences but these."""
-        ...
+        return distribution(self.find(states), self.temperature)
 
 
 class Defaults(NamedTuple):
@@ -83,7 +88,7 @@ class Defaults(NamedTuple):
 
 
 DEFAULTS = Defaults()
-Select = Callable[[View, Source, RetrievalSettings], Lookup]
+Select = Callable[[View, Source, RetrievalSettings], Candidates]
 
 
 @dataclass(frozen=True)
@@ -119,15 +124,14 @@ class System:
         return settings.model_copy(update={**missing, "system": self.name})
 
     def check(self, store: AnyStore, settings: RetrievalSettings) -> None:
-        """Refuse a k that the store has not enough for, and a k of all where that would mean the whole store."""
+        """Refuse a k larger than what a store ranks, and k = all where that would be the whole store."""
         most = self.most_k(store)
         if settings.k is None and self.takes_k and not self.all_k:
             raise UsageError(f"{self.name} needs a number of neighbours k")
         if self.takes_k and most is not None and (settings.k is None or settings.k > most):
             asked = "all entries of a cluster" if settings.k is None else f"k={settings.k}"
-            raise UsageError(
-                f"{asked} asked for, but {store.path} ranks {most} a cluster: build it with a larger k_max"
-            )
+            path = next(one.path for one in store.stores if self.most_k(one) == most)
+            raise UsageError(f"{asked} asked for, but {path} ranks {most} a cluster: build it with a larger k_max")
 
 
 def merge(tokens: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,6 @@
 """The arrays of a store's parts as tensors on a device, read as if the parts were one.
 
-Rows of an array are numbered on from part to part, and so are the numbers that it holds: `view["link_entries"][links]`
+Rows are numbered consecutively across parts, and so are the numbers that an array holds: `view["link_entries"][links]`
 gives the store's entries. What a number counts is told by the array's shape and bounds in the schema. Arrays are moved
 to the device when they are first used.
 """
@@ -8,33 +8,22 @@ to the device when they are first used.
 from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from itertools import accumulate
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from knnmt.search import backend
 from knnmt.search.metric import as_query, distance
 from knnmt.search.rows import Keys, Rows, gather
 from knnmt.settings import Metric
+from knnmt.store.lessons import LessonPart
+from knnmt.store.part import Part
 from knnmt.store.schema import ARRAYS
 
 T = TypeVar("T")
+Arrays = Part | LessonPart
 MEASURED = 1 << 12  # means whose norms are computed at a time
-
-
-class Arrays(Protocol):
-    """A part, or lessons that have its form."""
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """How many entries, tokens, … there are."""
-        ...
-
-    def __contains__(self, name: str, /) -> bool: ...
-
-    def __getitem__(self, name: str, /) -> NDArray[Any]: ...
 
 
 class Column:
@@ -49,33 +38,38 @@ class Column:
     def __getitem__(self, numbers: Tensor) -> Tensor:
         return gather(numbers, self.starts, self._take)
 
-    def _take(self, block: int, rows: Tensor) -> Tensor:
-        found = self.blocks[block][rows]
-        return found if self.offsets is None else found.long() + self.offsets[block]
+    def behind(self, numbers: Tensor) -> Tensor:
+        """The rows behind these, each in the same part."""
+        return gather(numbers, self.starts, lambda block, rows: self._take(block, rows + 1))
 
     def whole(self) -> Tensor:
         """All of it."""
-        if self.offsets is None:
-            return torch.cat(list(self.blocks))
-        return torch.cat([block.long() + offset for block, offset in zip(self.blocks, self.offsets, strict=True)])
+        every = [self._take(block, slice(None)) for block in range(len(self.blocks))]
+        return torch.cat(every) if len(every) > 1 else every[0]
+
+    def _take(self, block: int, rows: Tensor | slice) -> Tensor:
+        found = self.blocks[block][rows]
+        return found if self.offsets is None else found.long() + self.offsets[block]
 
 
 class View:
     """Parts on a device, with the entries that must not be found: `hidden` (E,) bool, or None for none."""
 
-    def __init__(self, parts: Sequence[Arrays], device: torch.device, metric: Metric, scale: float) -> None:
+    def __init__(
+        self, parts: Sequence[Arrays], device: torch.device, metric: Metric, scale: float, weights: Sequence[float] = ()
+    ) -> None:
         self.parts, self.device, self.metric = parts, device, metric
+        self.weights = weights if len(set(weights)) > 1 else ()  # how much each part's entries count in p_kNN
         self.scale = float(distance(torch.tensor(scale), metric))  # the median distance of two random keys
         self.search = backend(device)
         self.hidden: Tensor | None = None
-        self._tensors: dict[tuple[int, str], Tensor] = {}
         self._kept: dict[str, Any] = {}
         self._derived: dict[str, Any] = {}
 
     def of(self, parts: Sequence[Arrays]) -> "View":
         """Other parts on the same device, compared in the same way."""
         other = copy(self)
-        other.parts, other.hidden, other._tensors, other._kept, other._derived = parts, None, {}, {}, {}
+        other.parts, other.weights, other.hidden, other._kept, other._derived = parts, (), None, {}, {}
         return other
 
     def hiding(self, hidden: Tensor | None) -> "View":
@@ -101,18 +95,12 @@ class View:
         return self.kept(name, lambda: self._column(name))
 
     def _column(self, name: str) -> Column:
-        blocks = self.blocks(name)
-        spec = ARRAYS.get(name)
-        if len(blocks) == 1 or spec is None:
-            counts = spec is not None and _counted(spec.below or spec.offsets_into) is not None
-            return Column(blocks, (0, 0), (0,) if counts else None)
+        spec = ARRAYS[name]
         into = _counted(spec.below or spec.offsets_into)
-        return Column(blocks, self.starts(_counted(spec.shape[0]) or ""), self.starts(into)[:-1] if into else None)
+        return Column(self.blocks(name), self.starts(_counted(spec.shape[0])), self.starts(into) if into else None)
 
     def _tensor(self, part: int, name: str) -> Tensor:
-        if (part, name) not in self._tensors:
-            self._tensors[part, name] = torch.from_numpy(self.parts[part][name]).to(self.device)
-        return self._tensors[part, name]
+        return self.kept(f"{name} of part {part}", lambda: torch.from_numpy(self.parts[part][name]).to(self.device))
 
     def blocks(self, name: str) -> list[Tensor]:
         """An array of each part, as it is there."""
@@ -122,20 +110,18 @@ class View:
         """The number of each part's first `entries`, `tokens`, …, and that behind the last."""
         return [0, *accumulate(part.sizes[counted] for part in self.parts)]
 
+    def first(self, counted: str) -> Tensor:
+        """The number of each part's first `entries`, `tokens`, …. (parts,)."""
+        return torch.tensor(self.starts(counted)[:-1], device=self.device)
+
     def count(self, counted: str) -> int:
         """The `entries`, `tokens`, … of all parts."""
         return sum(part.sizes[counted] for part in self.parts)
 
     def runs(self, offsets: str, numbers: Tensor) -> tuple[Tensor, Tensor]:
         """Where the run of each number (...) begins, by an array of offsets, and its length. Both (...)."""
-        column = self[offsets]
-        begin = column[numbers]
-        if len(column.blocks) == 1:
-            return begin, column[numbers + 1] - begin
-        end = gather(
-            numbers, self.starts(ARRAYS[offsets].shape[0].removesuffix("+1")), lambda b, r: column._take(b, r + 1)
-        )
-        return begin, end - begin
+        begin = self[offsets][numbers]
+        return begin, self[offsets].behind(numbers) - begin
 
     def ranges(self, offsets: str, types: Tensor) -> tuple[Tensor, Tensor]:
         """The rows of each type (Q,) in each part, by an array of offsets by type. Both (Q, parts), in the part.
@@ -188,12 +174,26 @@ class View:
         """The store's metric of a squared distance."""
         return distance(squared, self.metric)
 
+    def log_weights(self, entries: Tensor) -> Tensor:
+        """The log of how much each entry (...) counts in p_kNN. (...), or () where all count the same."""
+        if not self.weights:
+            return torch.zeros((), device=self.device)
+        made = lambda: (torch.tensor(self.weights, device=self.device).log(), self.first("entries")[1:])  # noqa: E731
+        logs, starts = self.kept("log weights", made)
+        return logs[torch.bucketize(entries, starts, right=True)]
+
     def visible(self, owner: Tensor, entries: Tensor) -> tuple[Tensor, Tensor]:
         """Those entries, each with its owner, that are not hidden."""
         if self.hidden is None:
             return owner, entries
         there = ~self.hidden[entries]
         return owner[there], entries[there]
+
+
+def none_visible(hidden: Tensor, begin: Tensor, size: Tensor) -> Tensor:
+    """Which runs (n,), by begin and size, are hidden as a whole, given what is hidden (m,). (n,) bool."""
+    visible = torch.nn.functional.pad((~hidden).cumsum(0), (1, 0))
+    return visible[begin + size] == visible[begin]
 
 
 def entries_of(view: View, segments: Collection[int]) -> Tensor | None:
@@ -206,10 +206,10 @@ def entries_of(view: View, segments: Collection[int]) -> Tensor | None:
     return chosen.repeat_interleave(sizes).to(view.device)
 
 
-def _counted(term: str | None) -> str | None:
-    """What a shape's or a bound's term counts; None for what is the same in all parts."""
+def _counted(term: str | None) -> str:
+    """What a shape's or a bound's term counts; nothing where it is the same in all parts."""
     name = (term or "").removesuffix("+1")
-    return None if not name or name.isdigit() or name.endswith(("vocabulary", "width")) else name
+    return "" if name.isdigit() or name.endswith(("vocabulary", "width")) else name
 
 
 def _once(made: dict[str, Any], name: str, make: Callable[[], T]) -> T:

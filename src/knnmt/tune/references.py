@@ -15,10 +15,11 @@ from knnmt.corpus.segment import Segment
 from knnmt.model.checkpoint import Model
 from knnmt.model.represent import batches, padded
 from knnmt.model.transformer import States
-from knnmt.retrieval.gate import Lesson, features
+from knnmt.retrieval.gate import features
 from knnmt.retrieval.mix import weights
 from knnmt.retrieval.session import Retriever, SentenceLookup
 from knnmt.systems.settings import RetrievalSettings
+from knnmt.tune.gate import Lesson
 
 BATCH_TOKENS = 4096
 

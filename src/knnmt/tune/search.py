@@ -9,12 +9,13 @@ from typing import Any
 import torch
 
 from knnmt.evaluate import bleu, chrf, mean_chrf
-from knnmt.retrieval.gate import Gate, Lesson, Purpose, train
+from knnmt.retrieval.gate import Gate, Purpose
 from knnmt.retrieval.mix import MOST
 from knnmt.retrieval.tuned import Tuned
 from knnmt.systems.settings import SILENT, Adapt, RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
 from knnmt.tune.dev import Dev
+from knnmt.tune.gate import Lesson, train
 from knnmt.tune.grid import Numbers, around, axes, more_cautious, spread
 from knnmt.tune.held_out import Fold
 from knnmt.tune.likelihood import Likelihoods

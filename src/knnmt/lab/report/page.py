@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from knnmt.lab.report import tables, theme
 from knnmt.lab.report.bench import Bench
 from knnmt.lab.report.plots import Plot
+from knnmt.lab.report.tables import Table, facts
+from knnmt.lab.report.theme import variables
 from knnmt.lab.reproduce.results import Results
 
 STYLE = """
@@ -33,7 +34,7 @@ dt { color: var(--quiet); } dd { margin: 0; overflow-wrap: anywhere; }
 def html(
     results: Sequence[Results],
     benches: Sequence[Bench],
-    sections: Mapping[str, Sequence[tables.Table]],
+    sections: Mapping[str, Sequence[Table]],
     figures: Mapping[str, tuple[Plot, str]],
 ) -> str:
     """The whole page; `figures` are plots and their SVG."""
@@ -59,7 +60,7 @@ def html(
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
-        f"<title>{escape(title)}</title>\n<style>{theme.variables()}{STYLE}</style>\n</head>\n"
+        f"<title>{escape(title)}</title>\n<style>{variables()}{STYLE}</style>\n</head>\n"
         f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
     )
 
@@ -70,7 +71,7 @@ def _figure(name: str, plot: Plot, svg: str) -> str:
     return f'<figure id="{escape(name)}">\n<h3>{escape(plot.title)}</h3>\n{labelled}\n{caption}\n</figure>'
 
 
-def _table(table: tables.Table) -> str:
+def _table(table: Table) -> str:
     heads, *rows = table.rows
     head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in heads)
     lines = []
@@ -91,5 +92,5 @@ def _code(text: str) -> str:
 
 
 def _machine(title: str, found: Mapping[str, object]) -> str:
-    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in tables.facts(found))
+    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts(found))
     return f"<h3>{escape(title)}</h3>\n<dl>{rows}</dl>"

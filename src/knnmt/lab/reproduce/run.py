@@ -41,7 +41,7 @@ from knnmt.store.describe import describe
 from knnmt.store.manifest import MANIFEST
 from knnmt.systems.table import SYSTEMS
 from knnmt.translate import TranslateSettings, Translator
-from knnmt.tune import tune
+from knnmt.tune.tune import tune
 
 _log = logging.getLogger(__name__)
 

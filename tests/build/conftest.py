@@ -1,0 +1,32 @@
+"""A small corpus and its store, which several modules read."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from knnmt.build.build import build
+from knnmt.model.checkpoint import Model
+
+from .examples import parallel_text
+from .small import PAIRS, SETTINGS
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Parallel text."""
+    return parallel_text(tmp_path_factory.mktemp("corpus") / "corpus.tsv", PAIRS)
+
+
+@pytest.fixture(scope="session")
+def built(model: Model, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store of the corpus under SETTINGS."""
+    out = tmp_path_factory.mktemp("built") / "store"
+    build([corpus], model, out, "de-en", SETTINGS)
+    return out
+
+
+@pytest.fixture
+def there(built: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return shutil.copytree(built, tmp_path / "store")
