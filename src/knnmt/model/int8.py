@@ -24,7 +24,6 @@ class Matrix:
 
     def __init__(self, weight: Tensor) -> None:
         numbers, self.scale = rounded(weight)
-        self.scales = None if numbers.numel() >= PACKED else self.scale.numpy()  # that are applied here
         self.packed = numbers.numel() >= PACKED
         self.weight: Tensor = torch.ops.onednn.qlinear_prepack(numbers, None) if self.packed else numbers.t()
         self.zeros = torch.zeros(len(numbers) if self.packed else 0, dtype=torch.int64)
@@ -37,11 +36,11 @@ class Matrix:
             found = torch.ops.onednn.qlinear_pointwise.default(
                 rows, 1.0, MIDDLE, self.weight, self.scale, self.zeros, None, 1.0, 0, torch.float32, "none", [], "none"
             ).numpy()
-            product = found
+            share_evenly(_rescale, len(rows), found.shape[1], WORTH, scale, bias, found)
         else:
             product = torch._int_mm(rows, self.weight).numpy()
             found = np.empty(product.shape, np.float32)
-        share_evenly(_scale, len(rows), product.shape[1], WORTH, product, scale, self.scales, bias, found)
+            share_evenly(_scale, len(rows), found.shape[1], WORTH, product, scale, self.scale.numpy(), bias, found)
         return torch.from_numpy(found)
 
 
@@ -83,15 +82,28 @@ def _quantize(first: int, last: int, x: Floats, middle: float, found: Any, scale
 
 @compiled
 def _scale(
-    first: int, last: int, product: Any, scale: Floats, weight_scale: Floats | None, bias: Floats | None, found: Floats
-) -> None:
-    """found = product · scale of the row · scale of the weight, if it is not in there yet, + bias, if there is one."""
+    first: int, last: int, product: NDArray[np.int32], scale: Floats, weight_scale: Floats, bias: Floats | None,
+    found: Floats,
+) -> None:  # fmt: skip
+    """found = product · scale of the row · scale of the output + bias, if there is one."""
     for row in range(first, last):
         own, numbers, into = scale[row], product[row], found[row]
-        for number in range(len(into)):
-            value = np.float32(numbers[number]) * own
-            if weight_scale is not None:
-                value *= weight_scale[number]
-            if bias is not None:
-                value += bias[number]
-            into[number] = value
+        if bias is None:
+            for number in range(len(into)):
+                into[number] = np.float32(numbers[number]) * (own * weight_scale[number])
+        else:
+            for number in range(len(into)):
+                into[number] = np.float32(numbers[number]) * (own * weight_scale[number]) + bias[number]
+
+
+@compiled
+def _rescale(first: int, last: int, scale: Floats, bias: Floats | None, found: Floats) -> None:
+    """found = found · scale of the row + bias, if there is one."""
+    for row in range(first, last):
+        own, into = scale[row], found[row]
+        if bias is None:
+            for number in range(len(into)):
+                into[number] *= own
+        else:
+            for number in range(len(into)):
+                into[number] = into[number] * own + bias[number]
