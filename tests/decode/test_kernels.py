@@ -44,8 +44,8 @@ def test_attention_to_the_source_ignores_padding(heads: int) -> None:
     slots, lengths = torch.tensor([2, 1]), torch.tensor([5, 1, 4])
     keys, values = torch.randn(2, 3, heads, 5, SIZE)
     query = torch.randn(2, BEAMS, heads * SIZE)
-    stored = (each.transpose(1, 2).unsqueeze(2).contiguous().numpy() for each in (keys, values))
-    found = attend_source(query, *stored, slots.numpy(), lengths.numpy(), 0.3)
+    of_keys, of_values = (each.transpose(1, 2).unsqueeze(2).contiguous().numpy() for each in (keys, values))
+    found = attend_source(query, of_keys, of_values, slots.numpy(), lengths.numpy(), 0.3)
     seen = (torch.arange(5) < lengths[slots][:, None])[:, None, None]
     split = query.unflatten(2, (heads, SIZE)).transpose(1, 2)
     mixed = F.scaled_dot_product_attention(split, keys[slots], values[slots], attn_mask=seen, scale=0.3)

@@ -195,7 +195,7 @@ def softmax(scores: Floats, powers: Any) -> None:
 
 
 @compiled
-def exponentials(scores: Floats, most: float, powers: Any) -> Any:
+def exponentials(scores: Floats, most: Any, powers: Any) -> Any:
     """exp(scores - most) of a row, none above 1, in place; gives their sum. powers: as many int32, to compute with.
 
     2^x is 2^i·2^f with -½ ≤ f ≤ ½: so many terms of its series are exact to the last bit or two, and vectors compute

@@ -176,8 +176,8 @@ class Rows:
 
     def pad(self, states: Tensor) -> Tensor:
         """(N, d) to (B, S, d)."""
-        padded = states.new_zeros(self.shape.numel(), states.size(1))
-        return padded.index_copy_(0, self.numbers, states).unflatten(0, self.shape)
+        padded = states.new_zeros(self.shape.numel(), states.size(1)).index_copy_(0, self.numbers, states)
+        return padded.view(*self.shape, -1)
 
 
 class EncoderLayer(nn.Module):
@@ -196,7 +196,8 @@ class EncoderLayer(nn.Module):
         attention = self.attention
         projected = attention.inputs(norm(self.attention_norm, x) if self.norm_first else x)
         projected = projected if rows is None else rows.pad(projected)
-        mixed = attention.mix(*attention.split(projected, 3), mask)
+        query, keys, values = attention.split(projected, 3)
+        mixed = attention.mix(query, keys, values, mask)
         branch = attention.output(mixed if rows is None else rows.of(mixed))
         if not self.norm_first:
             x = sum_norm(self.attention_norm, x, branch)
