@@ -124,3 +124,17 @@ with torch.inference_mode():
 """
     old = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}  # what torch takes this processor for
     subprocess.run([sys.executable, "-c", program], env={**os.environ, **old}, check=True, timeout=120)
+
+
+@torch.inference_mode()
+def test_the_encoder_computes_no_padding_on_a_cpu(hf: Any, ragged: Ragged) -> None:
+    ours, (ids, mask) = convert(hf, FAMILIES[hf.config.model_type]), ragged
+    rows: list[int] = []
+    for layer in ours.encoder.layers:
+        layer.ffn.register_forward_hook(lambda module, given, out: rows.append(given[0][..., 0].numel()))  # type: ignore
+    found = ours.encode(ids, mask)
+    assert set(rows) == {int(mask.sum())}
+    assert int(mask.sum()) < mask.numel()
+    for row in range(3):  # as if alone
+        alone = ours.encode(ids[row : row + 1, mask[row]], mask[row : row + 1, mask[row]]).states[0]
+        torch.testing.assert_close(found.states[row, mask[row]], alone, atol=1e-5, rtol=1e-5)

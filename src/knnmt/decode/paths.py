@@ -4,7 +4,10 @@ A path says in which beam a beam's past is at each step: reordering beams moves 
 leave the batch leave their keys where they are; `slots` says where those of the others are.
 """
 
-import torch
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from knnmt.model.kernels import attend_past, attend_source, reorder
@@ -18,11 +21,10 @@ class PathCache:
 
     def __init__(self, model: Transformer, source: Encoded, beams: int) -> None:
         batch, heads, _, size = source.keys[0][0].shape
-        new = source.states.new_empty
         shape = batch, FIRST_STEPS, beams, heads, size
-        self.keys = [(new(shape), new(shape)) for _ in model.decoder.layers]
-        self.slots = torch.arange(batch)
-        self.paths = torch.zeros(batch, beams, FIRST_STEPS, dtype=torch.int64)
+        self.keys = [(np.empty(shape, np.float32), np.empty(shape, np.float32)) for _ in model.decoder.layers]
+        self.slots = np.arange(batch)
+        self.paths = np.zeros((batch, beams, FIRST_STEPS), np.int64)
         self.length = 0
 
     def attend(self, layer: int, projected: Tensor, attention: Attention) -> Tensor:
@@ -33,29 +35,29 @@ class PathCache:
     def advance(self, parents: Tensor) -> None:
         """Finish a step: beam b continues beam parents[:, b]. parents: (B, K) int64."""
         self.length += 1
-        reorder(self.paths, parents, self.length)
+        reorder(self.paths, parents.numpy(), self.length)
 
     def reserve(self, step: int) -> bool:
         """Make sure that there is capacity for a step; says whether the cache had to grow."""
-        if step < self.paths.size(2):
+        if step < self.paths.shape[2]:
             return False
         self.keys = [(_longer(keys[self.slots], 1), _longer(values[self.slots], 1)) for keys, values in self.keys]
-        self.slots = torch.arange(len(self.slots))
+        self.slots = np.arange(len(self.slots))
         self.paths = _longer(self.paths, 2)
         return True
 
     def keep(self, rows: Tensor) -> None:
         """Keep only these sentences. rows: (N,) int64."""
-        self.slots, self.paths = self.slots[rows], self.paths[rows]
+        self.slots, self.paths = self.slots[rows.numpy()], self.paths[rows.numpy()]
 
 
 class SourceKeys:
     """The source's keys and values as a past of one beam, and how many of them a sentence has."""
 
     def __init__(self, source: Encoded) -> None:
-        self.keys = [tuple(each.transpose(1, 2).unsqueeze(2).contiguous() for each in pair) for pair in source.keys]
-        self.lengths = source.mask.sum(dim=1)
-        self.slots = torch.arange(len(self.lengths))
+        self.keys = [(_of_one_beam(keys), _of_one_beam(values)) for keys, values in source.keys]
+        self.lengths = source.mask.sum(dim=1).numpy()
+        self.slots = np.arange(len(self.lengths))
 
     def attend(self, layer: int, projected: Tensor, attention: Attention) -> Tensor:
         """Attend to the source from queries (B, K, d) of a layer. (B, K, d)."""
@@ -64,10 +66,16 @@ class SourceKeys:
 
     def keep(self, rows: Tensor) -> "SourceKeys":
         """Keep only these sentences. rows: (N,) int64."""
-        self.slots = self.slots[rows]
+        self.slots = self.slots[rows.numpy()]
         return self
 
 
-def _longer(stored: Tensor, dim: int) -> Tensor:
-    """Double a dimension."""
-    return torch.cat((stored, torch.empty_like(stored)), dim=dim)
+def _of_one_beam(keys: Tensor) -> NDArray[np.float32]:
+    """(B, H, S, e) to (B, S, 1, H, e)."""
+    found: NDArray[np.float32] = keys.transpose(1, 2).unsqueeze(2).contiguous().numpy()
+    return found
+
+
+def _longer(stored: NDArray[Any], axis: int) -> NDArray[Any]:
+    """Double an axis."""
+    return np.concatenate((stored, np.empty_like(stored)), axis=axis)

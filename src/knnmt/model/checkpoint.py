@@ -347,7 +347,7 @@ def _precision(name: str, device: torch.device) -> Precision:
         raise UsageError(f"unknown precision {name!r}: use auto, {', '.join(DTYPES)}")
     if name == "int8" and device.type != "cpu":
         raise UsageError(f"int8 runs on a CPU, not on {device.type}: use --precision float16, or --device cpu")
-    return name  # type: ignore[return-value]
+    return name
 
 
 @contextlib.contextmanager

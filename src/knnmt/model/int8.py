@@ -28,22 +28,20 @@ class Matrix:
         self.weight: Tensor = torch.ops.onednn.qlinear_prepack(numbers, None) if self.packed else numbers.t()
         self.zeros = torch.zeros(len(numbers) if self.packed else 0, dtype=torch.int64)
 
-    def __call__(self, x: Tensor, bias: Tensor | None) -> Tensor:
+    def __call__(self, x: Tensor, bias: Floats | None) -> Tensor:
         """Rows (N, inputs) times the weight, and the bias. (N, outputs)."""
-        rows, scale = quantize(x, unsigned=self.packed)
-        product: Tensor
+        numbers, scale = quantize(x.numpy(), unsigned=self.packed)
+        rows = torch.from_numpy(numbers)
         if self.packed:
-            product = torch.ops.onednn.qlinear_pointwise.default(
+            found = torch.ops.onednn.qlinear_pointwise.default(
                 rows, 1.0, MIDDLE, self.weight, self.scale, self.zeros, None, 1.0, 0, torch.float32, "none", [], "none"
-            )
+            ).numpy()
+            share_evenly(_rescale, len(rows), found.shape[1], WORTH, scale, bias, found)
         else:
-            product = torch._int_mm(rows, self.weight)
-        found = product if self.packed else torch.empty(product.shape)
-        share_evenly(
-            _scale, len(rows), product.size(1), WORTH, product.numpy(), scale.numpy(),
-            None if self.packed else self.scale.numpy(), None if bias is None else bias.numpy(), found.numpy(),
-        )  # fmt: skip
-        return found
+            product = torch._int_mm(rows, self.weight).numpy()
+            found = np.empty(product.shape, np.float32)
+            share_evenly(_scale, len(rows), found.shape[1], WORTH, product, scale, self.scale.numpy(), bias, found)
+        return torch.from_numpy(found)
 
 
 def rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -60,12 +58,11 @@ def largest() -> int:
     return 127 if int(torch._int_mm(full, full.t())[0, 0]) == 64 * 127 * 127 else 63
 
 
-def quantize(x: Tensor, *, unsigned: bool = False) -> tuple[Tensor, Tensor]:
+def quantize(x: Floats, *, unsigned: bool = False) -> tuple[NDArray[Any], Floats]:
     """Rows (N, inputs) as int8, or as uint8 around 128, and the scale of each (N,)."""
-    found, scale = torch.empty(x.shape, dtype=torch.uint8 if unsigned else torch.int8), torch.empty(len(x))
+    found, scale = np.empty(x.shape, np.uint8 if unsigned else np.int8), np.empty(len(x), np.float32)
     share_evenly(
-        _quantize, len(x), x.size(1), WORTH, x.contiguous().numpy(), np.float32(MIDDLE if unsigned else 0),
-        found.numpy(), scale.numpy(),
+        _quantize, len(x), x.shape[1], WORTH, x, np.float32(MIDDLE if unsigned else 0), found, scale
     )  # fmt: skip
     return found, scale
 
@@ -85,15 +82,28 @@ def _quantize(first: int, last: int, x: Floats, middle: float, found: Any, scale
 
 @compiled
 def _scale(
-    first: int, last: int, product: Any, scale: Floats, weight_scale: Floats | None, bias: Floats | None, found: Floats
-) -> None:
-    """found = product · scale of the row · scale of the weight, if it is not in there yet, + bias, if there is one."""
+    first: int, last: int, product: NDArray[np.int32], scale: Floats, weight_scale: Floats, bias: Floats | None,
+    found: Floats,
+) -> None:  # fmt: skip
+    """found = product · scale of the row · scale of the output + bias, if there is one."""
     for row in range(first, last):
         own, numbers, into = scale[row], product[row], found[row]
-        for number in range(len(into)):
-            value = np.float32(numbers[number]) * own
-            if weight_scale is not None:
-                value *= weight_scale[number]
-            if bias is not None:
-                value += bias[number]
-            into[number] = value
+        if bias is None:
+            for number in range(len(into)):
+                into[number] = np.float32(numbers[number]) * (own * weight_scale[number])
+        else:
+            for number in range(len(into)):
+                into[number] = np.float32(numbers[number]) * (own * weight_scale[number]) + bias[number]
+
+
+@compiled
+def _rescale(first: int, last: int, scale: Floats, bias: Floats | None, found: Floats) -> None:
+    """found = found · scale of the row + bias, if there is one."""
+    for row in range(first, last):
+        own, into = scale[row], found[row]
+        if bias is None:
+            for number in range(len(into)):
+                into[number] *= own
+        else:
+            for number in range(len(into)):
+                into[number] = into[number] * own + bias[number]

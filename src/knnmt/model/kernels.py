@@ -22,7 +22,7 @@ TOGETHER = 4  # keys that a query is compared with at once, while it is in regis
 
 
 def attend_past(
-    projected: Tensor, keys: Tensor, values: Tensor, slots: Tensor, paths: Tensor, length: int, scale: float
+    projected: Tensor, keys: Floats, values: Floats, slots: Ints, paths: Ints, length: int, scale: float
 ) -> Tensor:
     """Append a step to a cache, and attend from it to each beam's own past.
 
@@ -31,45 +31,40 @@ def attend_past(
     beam's past is in at each step. Returns (B, K, d).
     """
     batch, beams, width = projected.shape
-    split = projected.view(batch, beams, 3, *keys.shape[3:])
-    mixed = projected.new_empty(batch, beams, *keys.shape[3:])
+    mixed = np.empty((batch, beams, *keys.shape[3:]), np.float32)
     share_evenly(
-        _attend_past, batch, beams * (length + 1) * width, WORTH, split.numpy(), keys.numpy(), values.numpy(),
-        slots.numpy(), paths.numpy(), length, np.float32(scale), mixed.numpy(),
+        _attend_past, batch, beams * (length + 1) * width, WORTH,
+        projected.numpy().reshape(batch, beams, 3, *keys.shape[3:]), keys, values, slots, paths, length,
+        np.float32(scale), mixed,
     )  # fmt: skip
-    return mixed.view(batch, beams, width // 3)
+    return torch.from_numpy(mixed.reshape(batch, beams, -1))
 
 
-def attend_source(query: Tensor, keys: Tensor, values: Tensor, slots: Tensor, lengths: Tensor, scale: float) -> Tensor:
+def attend_source(query: Tensor, keys: Floats, values: Floats, slots: Ints, lengths: Ints, scale: float) -> Tensor:
     """Attend to the source, without its padding.
 
     query: (B, K, d); keys, values: (sentences, S, 1, H, e), of which each has so many tokens: lengths (sentences,);
     slots: (B,), the places of the sentences in them. Returns (B, K, d).
     """
-    split = query.view(*query.shape[:2], *keys.shape[3:])
-    mixed = torch.empty_like(split)
+    batch, beams, width = query.shape
+    mixed = np.empty((batch, beams, *keys.shape[3:]), np.float32)
     share_evenly(
-        _attend_source, len(query), 2 * keys.size(1) * query[0].numel(), WORTH, split.numpy(), keys.numpy(),
-        values.numpy(), slots.numpy(), lengths.numpy(), np.float32(scale), mixed.numpy(),
+        _attend_source, batch, 2 * beams * keys.shape[1] * width, WORTH, query.numpy().reshape(mixed.shape), keys,
+        values, slots, lengths, np.float32(scale), mixed,
     )  # fmt: skip
-    return mixed.view(query.shape)
-
-
-def reorder(paths: Tensor, parents: Tensor, length: int) -> None:
-    """Let beams continue others: row b of paths (B, K, steps), so far `length` steps, becomes row parents[:, b]."""
-    _reorder(paths.numpy(), parents.numpy(), length)
+    return torch.from_numpy(mixed.reshape(batch, beams, width))
 
 
 def add_norm(x: Tensor, branch: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
     """The layer norm of x + branch. All (..., d), or (d,)."""
-    out = x.new_empty(x.shape)
     width = x.size(-1)
-    rows = x.numel() // width
+    rows = x.numpy().reshape(-1, width)
+    out = np.empty(x.shape, np.float32)
     share_evenly(
-        _add_norm, rows, 4 * width, WORTH, x.view(rows, width).numpy(), branch.view(rows, width).numpy(),
-        weight.numpy(), bias.numpy(), np.float32(epsilon), out.view(rows, width).numpy(),
+        _add_norm, len(rows), 4 * width, WORTH, rows, branch.numpy().reshape(-1, width), weight.numpy(), bias.numpy(),
+        np.float32(epsilon), out.reshape(-1, width),
     )  # fmt: skip
-    return out
+    return torch.from_numpy(out)
 
 
 @compiled
@@ -90,16 +85,6 @@ def _attend_past(
                 projected[sentence, beam, 0], keys[slot], values[slot], path, length + 1, scale, weights, powers,
                 mixed[sentence, beam],
             )  # fmt: skip
-
-
-@compiled
-def _reorder(paths: Ints, parents: Ints, length: int) -> None:
-    beams = paths.shape[1]
-    before = np.empty((beams, length), np.int64)
-    for sentence in range(len(paths)):
-        before[:] = paths[sentence, :, :length]
-        for beam in range(beams):
-            paths[sentence, beam, :length] = before[parents[sentence, beam]]
 
 
 @compiled
@@ -167,6 +152,17 @@ def _add(weights: Floats, at: int, a: Floats, b: Floats, c: Floats, d: Floats, o
 
 
 @compiled
+def reorder(paths: Ints, parents: Ints, length: int) -> None:
+    """Let beams continue others: row b of paths (B, K, steps), so far `length` steps, becomes row parents[:, b]."""
+    beams = paths.shape[1]
+    before = np.empty((beams, length), np.int64)
+    for sentence in range(len(paths)):
+        before[:] = paths[sentence, :, :length]
+        for beam in range(beams):
+            paths[sentence, beam, :length] = before[parents[sentence, beam]]
+
+
+@compiled
 def _add_norm(
     first: int, last: int, x: Floats, branch: Floats, weight: Floats, bias: Floats, epsilon: float, out: Floats
 ) -> None:
@@ -199,7 +195,7 @@ def softmax(scores: Floats, powers: Any) -> None:
 
 
 @compiled
-def exponentials(scores: Floats, most: float, powers: Any) -> Any:
+def exponentials(scores: Floats, most: Any, powers: Any) -> Any:
     """exp(scores - most) of a row, none above 1, in place; gives their sum. powers: as many int32, to compute with.
 
     2^x is 2^i·2^f with -½ ≤ f ≤ ½: so many terms of its series are exact to the last bit or two, and vectors compute

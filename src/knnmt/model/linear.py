@@ -86,8 +86,8 @@ class Int8:
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, activation: str) -> None:
-        self.matrix = Matrix(weight)
-        self.bias, self.activation = bias, ACTIVATIONS[activation][0]
+        self.matrix, self.bias = Matrix(weight), None if bias is None else bias.float().numpy()
+        self.activation = ACTIVATIONS[activation][0]
 
     def __call__(self, x: Tensor) -> Tensor:
         """(..., inputs) to (..., outputs)."""

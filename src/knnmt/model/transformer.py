@@ -164,6 +164,22 @@ class FeedForward(nn.Module):
         return self.second(self.first(x))
 
 
+class Rows:
+    """The rows of a padded batch that are tokens: on a CPU, all but attention computes with these alone."""
+
+    def __init__(self, mask: Tensor) -> None:
+        self.shape, self.numbers = mask.shape, mask.flatten().nonzero().flatten()
+
+    def of(self, padded: Tensor) -> Tensor:
+        """(B, S, d) to (N, d)."""
+        return padded.flatten(0, 1).index_select(0, self.numbers)
+
+    def pad(self, states: Tensor) -> Tensor:
+        """(N, d) to (B, S, d)."""
+        padded = states.new_zeros(self.shape.numel(), states.size(1)).index_copy_(0, self.numbers, states)
+        return padded.view(*self.shape, -1)
+
+
 class EncoderLayer(nn.Module):
     """Self-attention and a feed-forward block."""
 
@@ -175,11 +191,14 @@ class EncoderLayer(nn.Module):
         self.ffn = FeedForward(a.width, a.encoder_ffn, a.activation)
         self.ffn_norm = nn.LayerNorm(a.width)
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """(B, S, d) to (B, S, d)."""
+    def forward(self, x: Tensor, mask: Tensor | None, rows: "Rows | None" = None) -> Tensor:
+        """(B, S, d) to (B, S, d), or (N, d) to (N, d) of the rows that are not padding."""
         attention = self.attention
-        inner = norm(self.attention_norm, x) if self.norm_first else x
-        branch = attention.output(attention.mix(*attention.split(attention.inputs(inner), 3), mask))
+        projected = attention.inputs(norm(self.attention_norm, x) if self.norm_first else x)
+        projected = projected if rows is None else rows.pad(projected)
+        query, keys, values = attention.split(projected, 3)
+        mixed = attention.mix(query, keys, values, mask)
+        branch = attention.output(mixed if rows is None else rows.of(mixed))
         if not self.norm_first:
             x = sum_norm(self.attention_norm, x, branch)
             return sum_norm(self.ffn_norm, x, self.ffn(x))
@@ -285,9 +304,11 @@ class Transformer(nn.Module):
         """Encode padded sentences. ids: (B, S) int64; mask: (B, S) bool, True at real tokens."""
         x = self.encoder.embed(ids, self.encoder.positions[: ids.size(1)])
         added = None if bool(mask.all()) else additive(mask, x.dtype)[:, None, None, :]
+        rows = Rows(mask) if added is not None and x.device.type == "cpu" else None
+        x = x if rows is None else rows.of(x)
         for layer in self.encoder.layers:
-            x = layer(x, added)
-        states = self.encoder.finish(x)
+            x = layer(x, added, rows)
+        states = self.encoder.finish(x if rows is None else rows.pad(x))
         keys = tuple(layer.source_keys(states) for layer in self.decoder.layers)  # type: ignore[operator]
         return Encoded(states, mask, added, keys)
 

@@ -101,9 +101,10 @@ def ctranslate2(model: Model, settings: BenchSettings, precision: str) -> Run:
 ENGINES: dict[str, Callable[[Model, BenchSettings], Run]] = {
     "generate()": generate,
     "generate(), compiled": partial(generate, cache="static"),
-} | {
-    f"ctranslate2 {precision}": partial(ctranslate2, precision=precision)
-    for precision in ("float32", "int8", "float16", "int8_float16")
+    "ctranslate2 float32": partial(ctranslate2, precision="float32"),
+    "ctranslate2 int8": partial(ctranslate2, precision="int8"),
+    "ctranslate2 float16": partial(ctranslate2, precision="float16"),
+    "ctranslate2 int8_float16": partial(ctranslate2, precision="int8_float16"),
 }
 
 
