@@ -54,52 +54,27 @@ def means(store: Store, side: str) -> States:
     return kept
 
 
-def proto(parts: Sequence[Store], ids: Sequence[int], states: States, state: States, settings: Settings) -> Found:
+def proto(store: Store, ids: Sequence[int], states: States, state: States, settings: Settings) -> Found:
     """Prototypes: the c nearest of each source token's type by source means, then the k best by log count - d/T.
 
     The distances given back have the counts in them, d - T·log count, so that their softmax is the distribution.
     """
-    source = [means(part, "source") for part in parts]
-    chosen: set[tuple[int, int]] = set()
+    source, target = means(store, "source"), means(store, "target")
+    chosen: set[int] = set()
     for kind, own in zip(ids, states, strict=True):
-        ranked = sorted(
-            (squared(source[n][number], queried(own, settings)), n, number)
-            for n, part in enumerate(parts)
-            for number in span(part["proto_offsets"], kind)
-        )
-        chosen |= {(n, number) for _, n, number in ranked[: settings.c]}
+        ranked = sorted((squared(source[n], queried(own, settings)), n) for n in span(store["proto_offsets"], kind))
+        chosen |= {number for _, number in ranked[: settings.c]}
     scored = []
-    for place, (entry, token, count, mean) in enumerate(merged(parts, chosen)):
-        distance = transformed(squared(mean, queried(state, settings)), settings)
-        scored.append((distance - settings.temperature * math.log(count), place, entry, token, distance))
+    nearest = math.inf
+    for number in chosen:
+        distance = transformed(squared(target[number], queried(state, settings)), settings)
+        scored.append((distance - settings.temperature * math.log(store["proto_counts"][number]), number, distance))
     best = sorted(scored)[: settings.k]
-    nearest = min((distance for *_, distance in best), default=math.inf)
-    return Found([Neighbour(entry, token, shifted) for shifted, _, entry, token, _ in best], nearest)
-
-
-def merged(parts: Sequence[Store], chosen: set[tuple[int, int]]) -> list[tuple[int, int, int, States]]:
-    """The entry, token, count and mean of prototypes (part, number); those that are alone in their parts are merged."""
-    every: dict[tuple[int, int, int], list[int]] = {}  # of each part, type and token, the prototypes
-    for n, part in enumerate(parts):
-        for kind in range(len(part["proto_offsets"]) - 1):
-            for number in span(part["proto_offsets"], kind):
-                every.setdefault((n, kind, int(part["proto_tokens"][number])), []).append(number)
-    of = {(n, number): (kind, token) for (n, kind, token), numbers in every.items() for number in numbers}
-    lone = {(n, numbers[0]) for (n, _, _), numbers in every.items() if len(numbers) == 1}
-    counts = {place: int(parts[place[0]]["proto_counts"][place[1]]) for place in of}
-    most = max((counts[place] for place in lone), default=0)
-    together: dict[object, list[tuple[int, int]]] = {}
-    for place in sorted(chosen, key=lambda place: (of[place], place not in lone, place)):
-        group = [other for other in chosen if of[other] == of[place] and other in lone]
-        small = place in lone and sum(counts[other] for other in group) <= most
-        together.setdefault((small, of[place] if small else place), []).append(place)
-    begins = np.cumsum([0, *(len(part["target_ids"]) for part in parts)])
-    found = []
-    for places in together.values():
-        n, number = places[0]
-        entry, total = int(begins[n] + parts[n]["proto_entries"][number, 0]), sum(counts[place] for place in places)
-        mean = np.zeros(parts[0]["target_keys"].shape[1], np.float32)
-        for n, number in places:
-            mean += means(parts[n], "target")[number] * (np.float32(counts[n, number]) / np.float32(total))
-        found.append((entry, of[places[0]][1], total, mean.astype(np.float16).astype(np.float32)))
-    return found
+    nearest = min((distance for _, _, distance in best), default=math.inf)
+    return Found(
+        [
+            Neighbour(int(store["proto_entries"][number, 0]), int(store["proto_tokens"][number]), shifted)
+            for shifted, number, _ in best
+        ],
+        nearest,
+    )

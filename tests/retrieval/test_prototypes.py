@@ -5,7 +5,6 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -17,7 +16,6 @@ from knnmt.settings import Metric
 from knnmt.systems.settings import RetrievalSettings
 
 from ..oracle import prototypes, systems
-from ..store.examples import joined
 from .examples import CPU, Case, oracle_settings, some_segments
 
 
@@ -52,7 +50,7 @@ def test_prototypes_give_the_oracles_distribution(
         for row in range(len(case.ids)):
             for beam in range(case.states.shape[1]):
                 state = case.states[row, beam]
-                truth = prototypes.proto([arrays], case.ids[row], case.source[row], state, wanted)
+                truth = prototypes.proto(arrays, case.ids[row], case.source[row], state, wanted)
                 there = found.entries[row, beam] >= 0
                 assert found.entries[row, beam][there].tolist() == [n.entry for n in truth.neighbours]
                 p = systems.mixed(case.p_mt[row, beam], truth, wanted)
@@ -92,36 +90,3 @@ def test_sentences_that_stay_find_what_they_found_before(tmp_path: Path) -> None
     after = look.lookup.neighbours(states[[1, 3]])
     for old, new in zip(before[:3], after[:3], strict=True):
         torch.testing.assert_close(new, old[[1, 3]])
-
-
-@given(
-    seed=st.integers(0, 2**32 - 1), metric=st.sampled_from(["squared", "euclidean"]), k=st.sampled_from([3, 50]),
-    c=st.sampled_from([2, 50]), pieces=st.lists(st.sampled_from([1, 2, 100]), min_size=2, max_size=3),
-)  # fmt: skip
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
-def test_prototypes_of_several_parts_are_merged_as_the_oracle_does(
-    seed: int, metric: Metric, k: int, c: int, pieces: list[int]
-) -> None:
-    cases = [off_grid(Case.drawn(seed + n, metric), seed + n) for n in range(len(pieces))]
-    parts = [case.arrays | prototypes.gathered(case.arrays, some) for case, some in zip(cases, pieces, strict=True)]
-    if c < 50:  # as above, in whatever part
-        kinds = [np.repeat(np.arange(len(part["proto_offsets"]) - 1), np.diff(part["proto_offsets"])) for part in parts]
-        sources = [prototypes.means(part, "source") for part in parts]
-        kept = np.column_stack((np.concatenate(kinds), np.concatenate(sources).round(4)))
-        assume(len(np.unique(kept, axis=0)) == len(kept))
-    chosen = RetrievalSettings(system="proto", k=k, c=c, temperature=1.5, weight=0.3, reach=4.0)
-    wanted, case = oracle_settings(chosen, metric), cases[0]
-    with tempfile.TemporaryDirectory() as folder, patch("os.fsync"):
-        paths = [
-            replace(one, arrays=arrays).write(Path(folder) / str(n)).path
-            for n, (one, arrays) in enumerate(zip(cases, parts, strict=True))
-        ]
-        retriever = Retriever(joined(Path(folder) / "joined", paths), CPU, chosen)
-        ours, found = case.mixed(retriever), case.found(retriever)
-        for row in range(len(case.ids)):
-            for beam in range(case.states.shape[1]):
-                truth = prototypes.proto(parts, case.ids[row], case.source[row], case.states[row, beam], wanted)
-                there = found.entries[row, beam] >= 0
-                assert found.entries[row, beam][there].tolist() == [n.entry for n in truth.neighbours]
-                p = systems.mixed(case.p_mt[row, beam], truth, wanted)
-                np.testing.assert_allclose(ours[row, beam], p, atol=1e-5)
