@@ -1,4 +1,4 @@
-"""Compiled search among 16-bit rows and rows in bytes: NumPy's sort by (distance, number), with ties; the same bits in any company."""
+"""Compiled search among float16 rows and bytes: as NumPy sorts by (distance, number); the same in any company."""
 
 from collections.abc import Callable, Iterator
 from unittest.mock import patch
