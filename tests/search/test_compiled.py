@@ -1,6 +1,6 @@
-"""Compiled search among 16-bit rows: NumPy's sort by (distance, number), with ties; the same bits in any company."""
+"""Compiled search among float16 rows and bytes: as NumPy sorts by (distance, number); the same in any company."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from unittest.mock import patch
 
 import numpy as np
@@ -28,6 +28,12 @@ def threads(request: pytest.FixtureRequest) -> Iterator[None]:
 def rows_of(rows: Tensor) -> Rows:
     """States (N, d) as rows."""
     return Rows(rows.half(), rows.half().float().square().sum(dim=-1))
+
+
+def bytes_of(rows: Tensor) -> Rows:
+    """Whole states (N, d) as rows in bytes, which count halves from 1 on."""
+    steps = torch.tensor([1.0, 0.5])[:, None].expand(2, rows.size(1))
+    return Rows((2 * rows - 2).to(torch.int8), rows.float().square().sum(dim=-1), steps=steps)
 
 
 @given(
@@ -110,17 +116,18 @@ def test_a_table_finds_what_torch_finds(seed: int, queries: int, count: int, wid
     st.integers(1, 12),
     st.sampled_from([0.0, 0.3, 1.0]),
     st.booleans(),
+    st.sampled_from([rows_of, bytes_of]),
     st.integers(0, 2**32 - 1),
 )
 @settings(deadline=None)
 def test_ranges_of_blocks_are_searched_as_numpy_sorts_them(
-    sizes: list[int], count: int, share: float, listed: bool, seed: int
+    sizes: list[int], count: int, share: float, listed: bool, kind: Callable[[Tensor], Rows], seed: int
 ) -> None:
     """By torch and by compiled loops, in rows that are numbered on from block to block, some of which are hidden."""
     rng = np.random.default_rng(seed)
     states = [rng.integers(-2, 3, (size, 4)) for size in sizes]
     hidden = rng.random(sum(sizes)) < share
-    keys = Keys([rows_of(torch.from_numpy(block)) for block in states]).without(torch.from_numpy(hidden))
+    keys = Keys([kind(torch.from_numpy(block)) for block in states]).without(torch.from_numpy(hidden))
     queries = rng.integers(-2, 3, (7, 4))
     bounds = np.sort(rng.integers(0, np.array(sizes)[:, None, None] + 1, (len(sizes), 7, 2)), axis=2)
     bounds[:, 3] = bounds[:, 4]  # two queries of one range

@@ -5,14 +5,14 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html.parser import HTMLParser
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knnmt.server.html_document import HtmlDocument, translate_html
+from knnmt.server.html_document import HtmlDocument
 from knnmt.server.html_tree import BLOCK, MAX_DEPTH, VOID, Element, parse
 from knnmt.server.word_alignment import words
 
@@ -21,6 +21,14 @@ Links = list[tuple[int, int]]
 
 def same(source: str, target: str) -> Links:
     return [(place, place) for place in range(len(words(source)))]
+
+
+def translate_html(
+    text: str, translate: Callable[[list[str]], Sequence[str]], align: Callable[[str, str], Links]
+) -> str:
+    """Translate HTML, all its texts in one call."""
+    page = HtmlDocument(text)
+    return page.translated(translate(page.texts), align)
 
 
 def unchanged(text: str) -> str:

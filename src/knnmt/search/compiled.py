@@ -1,7 +1,7 @@
-"""Search among float16 rows on a CPU, compiled with numba.
+"""Search among float16 rows, and rows in bytes, on a CPU, compiled with numba.
 
 A search compares few queries with many rows, so its time is that of reading the rows. torch would read 32-bit copies of
-them, padded to the longest of a batch. Rows of other kinds are searched by torch.
+them, padded to the longest of a batch. Product-quantized rows are searched by torch.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
 from knnmt.search.search import Chosen, Ranges, Search, grouped
 
 Floats = NDArray[np.float32]
-Halves = NDArray[np.int16]
+Values = NDArray[np.int16] | NDArray[np.int8]  # float16 by their bits, or bytes
 Ints = NDArray[np.int64]
 
 TOGETHER = 5  # queries that a row is compared with when it is read: a usual number of beams
@@ -33,7 +33,7 @@ LARGER, REST = 2.0**100, np.float32(2.0**12)
 
 
 class CompiledSearch(Search):
-    """Search by compiled loops, and by torch where rows are not float16."""
+    """Search by compiled loops, and by torch where rows are product-quantized."""
 
     def table(self, keys: Keys[Rows], numbers: Tensor) -> Chosen:
         """The rows `numbers` (B, N) of keys, none where -1."""
@@ -46,7 +46,7 @@ class CompiledSearch(Search):
     def _nearest(
         self, rows: Rows, starts: Tensor, stops: Tensor, queries: Tensor, count: int, members: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        if not rows.plain:
+        if rows.codebooks is not None:
             return super()._nearest(rows, starts, stops, queries, count, members)
         order, ends = grouped(starts, stops)
         first = torch.tensor([0, *ends[:-1]], dtype=torch.int64)
@@ -116,13 +116,17 @@ def search(
     lengths = -((starts - stops) // pieces)
     begins = starts + lengths * torch.arange(pieces)[:, None]
     begins, ends = (torch.minimum(bound, stops).flatten() for bound in (begins, begins + lengths))
-    scaled = (queries * (-2.0 * LARGER)).repeat(pieces, 1)
-    own = queries.square().sum(dim=-1).repeat(pieces)
+    values, scaled, own = rows.values, queries * -2.0, queries.square().sum(dim=-1)
+    if rows.steps is None:
+        values, scaled = values.view(torch.int16), scaled * LARGER
+    else:  # |q − (middle + step·row)|²: the middle is the same for all rows
+        scaled, own = scaled * rows.steps[1], own + scaled @ rows.steps[0]
+    scaled, own = scaled.repeat(pieces, 1), own.repeat(pieces)
     found = torch.full((pieces * len(queries), count), NOTHING)
     asked = asking.repeat(pieces)
     last = asked.cumsum(0)
     index = torch.empty(0, dtype=torch.int32) if members is None else members
-    arrays = rows.values.view(torch.int16), rows.norms, index, begins, ends, scaled, own, last - asked, last, found
+    arrays = values, rows.norms, index, begins, ends, scaled, own, last - asked, last, found
     if count:
         share_out(_search, (sizes.repeat(pieces) // pieces).numpy(), WORTH, *(each.numpy() for each in arrays))
     found = found.view(pieces, len(queries), count).transpose(0, 1).flatten(1)
@@ -131,7 +135,7 @@ def search(
 
 @compiled
 def _search(
-    first: int, last: int, rows: Halves, norms: Floats, members: Ints, starts: Ints, stops: Ints,
+    first: int, last: int, rows: Values, norms: Floats, members: Ints, starts: Ints, stops: Ints,
     queries: Floats, own: Floats, begins: Ints, ends: Ints, found: Ints,
 ) -> None:  # fmt: skip
     """Fill in what the queries of groups first to last find: (Q, count), heaps of packed distances and numbers."""
@@ -148,7 +152,7 @@ def _search(
 
 @compiled
 def _compare(
-    rows: Halves, norms: Floats, members: Ints, start: int, stop: int, queries: Floats, own: Floats, found: Ints
+    rows: Values, norms: Floats, members: Ints, start: int, stop: int, queries: Floats, own: Floats, found: Ints
 ) -> None:  # fmt: skip
     """Put the rows start to stop that are among the nearest of some queries into these queries' heaps."""
     a, b, c, d, e = queries[0], queries[1], queries[2], queries[3], queries[4]
@@ -158,20 +162,44 @@ def _compare(
     for number in range(start, stop):
         at_row = members[number] if len(members) else number
         row = rows[at_row]
-        s = t = u = v = w = np.float32(0.0)
-        for at in range(len(row)):
-            x = np.int32((np.int32(row[at]) << np.int32(13)) & KEPT).view(np.float32)
-            s += x * a[at]
-            t += x * b[at]
-            u += x * c[at]
-            v += x * d[at]
-            w += x * e[at]
+        if rows.itemsize == 1:
+            s, t, u, v, w = _multiply_bytes(row, a, b, c, d, e)
+        else:
+            s, t, u, v, w = _multiply_halves(row, a, b, c, d, e)
         products[0], products[1], products[2], products[3], products[4] = s, t, u, v, w
         for query in range(len(found)):
-            squared = max(norms[at_row] + own[query] + REST * products[query], np.float32(0.0))
+            squared = max(norms[at_row] + own[query] + products[query], np.float32(0.0))
             if squared < farthest[query]:
                 _replace_farthest(found[query], squared, number)
                 farthest[query] = _distance(found[query, 0])
+
+
+@compiled
+def _multiply_halves(row: Values, a: Floats, b: Floats, c: Floats, d: Floats, e: Floats) -> Any:
+    """The products of a float16 row with five queries."""
+    s = t = u = v = w = np.float32(0.0)
+    for at in range(len(row)):
+        x = np.int32((np.int32(row[at]) << np.int32(13)) & KEPT).view(np.float32)
+        s += x * a[at]
+        t += x * b[at]
+        u += x * c[at]
+        v += x * d[at]
+        w += x * e[at]
+    return REST * s, REST * t, REST * u, REST * v, REST * w
+
+
+@compiled
+def _multiply_bytes(row: Values, a: Floats, b: Floats, c: Floats, d: Floats, e: Floats) -> Any:
+    """The products of a row in bytes with five queries."""
+    s = t = u = v = w = np.float32(0.0)
+    for at in range(len(row)):
+        x = np.float32(row[at])
+        s += x * a[at]
+        t += x * b[at]
+        u += x * c[at]
+        v += x * d[at]
+        w += x * e[at]
+    return s, t, u, v, w
 
 
 @compiled

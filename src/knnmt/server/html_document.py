@@ -57,14 +57,6 @@ class HtmlDocument:
         return "".join(written)
 
 
-def translate_html(
-    text: str, translate: Callable[[list[str]], Sequence[str]], align: Callable[[str, str], Sequence[Link]]
-) -> str:
-    """Translate HTML, all its texts in one call."""
-    markup = HtmlDocument(text)
-    return markup.translated(translate(markup.texts), align)
-
-
 def _parts(block: Element) -> Iterator[str | Sentence]:
     """Flatten a block into markup to keep and sentences."""
     run: list[Node] = []

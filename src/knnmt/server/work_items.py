@@ -112,14 +112,11 @@ class Call:
 class BatchClock:
     """When a batch started, when it last got the model to itself, and how long others had the model meanwhile."""
 
+    turn: float  # seconds the batch may run before the next interruption
     minimum: float  # seconds between two interruptions
     started: float = field(default_factory=time.monotonic)
     resumed: float = field(default_factory=time.monotonic)
-    turn: float = 0.0  # seconds the batch may run before the next interruption
     lent: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.turn = self.minimum
 
     def lend(self, since: float) -> None:
         """Others had the model since then: give the batch as long a turn."""

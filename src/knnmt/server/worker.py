@@ -47,7 +47,7 @@ PATIENCE = 5  # times `gather`: the longest a batch waits while requests keep jo
 SECONDS = 1.5  # target duration of a batch
 UNMEASURED, MINIMUM = 256, 128  # tokens in a batch: before throughput is known, and however slow the model is
 SMALL = 4  # a request is small if this many fit into a batch
-TURN = 0.5  # seconds a batch runs before small requests may interrupt it, and between two interruptions
+TURN = 0.5  # seconds a batch that takes longer than `SECONDS` runs between two interruptions
 MAX_DEPTH = 3  # batches interrupted at a time, one inside the other
 GRACE = 4.0  # seconds to finish what is running when the server stops
 
@@ -257,7 +257,7 @@ class Worker:
     def _translate(self, batch: list[Slice]) -> None:
         if not batch:
             return
-        options, clock = batch[0][0].options, BatchClock(TURN)
+        options, clock = batch[0][0].options, BatchClock(SECONDS, TURN)
         texts = [text for request, end in batch for text in request.units[request.begin : end]]
         try:
             if not self._depth:  # an interrupted batch resumes with the store it started with

@@ -78,7 +78,7 @@ async def listed(
     store, sought = server.store(), q.casefold()
 
     def read() -> dict[str, Any]:
-        every = _recent(store) if order == "recent" else _stored(store)
+        every = _segments(store, recent=order == "recent")
         total = len(store) if order == "stored" else sum(len(one.lessons.taught) for one in store.stores)
         if sought:
             every = (
@@ -205,16 +205,12 @@ async def _scan(read: Callable[[], T]) -> T:
     return await anyio.to_thread.run_sync(read, limiter=_scans)
 
 
-def _stored(store: AnyStore) -> Iterator[tuple[str, Segment]]:
-    """All segments, each with the name of its memory, one memory after the other."""
-    for memory, one in zip(store.memory_names, store.stores, strict=True):
-        yield from ((memory, segment) for segment in one.segments())
-
-
-def _recent(store: AnyStore) -> Iterator[tuple[str, Segment]]:
-    """What was taught, the newest first, that of the memory that learns before all others."""
-    for memory, one in reversed([*zip(store.memory_names, store.stores, strict=True)]):
-        yield from ((memory, segment) for segment in one.recent())
+def _segments(store: AnyStore, *, recent: bool) -> Iterator[tuple[str, Segment]]:
+    """All segments with the names of their memories, as stored; or what was taught, the latest lesson first, that of
+    the memory that learns before all others."""
+    named = list(zip(store.memory_names, store.stores, strict=True))
+    for memory, one in reversed(named) if recent else named:
+        yield from ((memory, segment) for segment in (one.recent() if recent else one.segments()))
 
 
 def _shown(memory: str, segment: Segment) -> dict[str, Any]:

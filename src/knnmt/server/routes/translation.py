@@ -4,10 +4,9 @@ from typing import Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Depends, HTTPException, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
-from knnmt.evidence import Neighbour, TokenEvidence
 from knnmt.server.dependencies import Server, Serving, admitted, while_connected
 from knnmt.server.work_items import DecodingOptions
 from knnmt.systems.table import SYSTEMS, serves
@@ -51,13 +50,11 @@ class NeighbourOut(BaseModel):
 class TokenOut(BaseModel):
     """A token: p = λ·p_knn + (1 − λ)·p_mt; `memory` is the share of p that came from the memory."""
 
-    model_config = ConfigDict(populate_by_name=True)
-
-    text: str
+    text: str = Field(validation_alias="token")
     p: float
     p_mt: float
     p_knn: float
-    weight: float = Field(serialization_alias="lambda", validation_alias="lambda")
+    weight: float = Field(serialization_alias="lambda")
     memory: float
     neighbours: list[NeighbourOut]
 
@@ -81,9 +78,9 @@ class TranslationOut(BaseModel):
 
     text: str
     score: float
-    match: MatchOut | None = None
-    alternatives: list[AlternativeOut] = []
-    tokens: list[TokenOut] = []
+    match: MatchOut | None
+    alternatives: list[AlternativeOut]
+    tokens: list[TokenOut] = Field(validation_alias="evidence")
 
 
 class Translations(BaseModel):
@@ -125,7 +122,7 @@ async def translate(asked: Asked, request: Request, server: Serving) -> Any:
     options = DecodingOptions(asked.system, asked.weight, beam, asked.alternatives + 1, asked.evidence)
     found = await while_connected(request, server.worker.translate(texts, options))
     # evidence for a long text is megabytes: serialized in a thread, to keep the event loop free
-    return await anyio.to_thread.run_sync(lambda: JSONResponse({"translations": [_shown(each) for each in found]}))
+    return await anyio.to_thread.run_sync(_answer, found)
 
 
 @router.get("/systems", response_model=SystemsOut)
@@ -149,25 +146,6 @@ def systems_of(server: Server) -> dict[str, str]:
     return BASE | {name: system.summary for name, system in SYSTEMS.items() if serves(store, name)}
 
 
-def _shown(found: Translation) -> dict[str, Any]:
-    return {
-        "text": found.text,
-        "score": found.score,
-        "match": {"id": found.match.id, "origin": found.match.origin} if found.match is not None else None,
-        "alternatives": [{"text": each.text, "score": each.score} for each in found.alternatives],
-        "tokens": [_token(each) for each in found.evidence],
-    }
-
-
-def _token(each: TokenEvidence) -> dict[str, Any]:
-    return {
-        "text": each.token, "p": each.p, "p_mt": each.p_mt, "p_knn": each.p_knn, "lambda": each.weight,
-        "memory": each.memory, "neighbours": [_neighbour(one) for one in each.neighbours],
-    }  # fmt: skip
-
-
-def _neighbour(one: Neighbour) -> dict[str, Any]:
-    return {
-        "source": one.source, "before": one.before, "token": one.token, "after": one.after, "origin": one.origin,
-        "id": one.id, "memory": one.memory, "distance": one.distance, "weight": one.weight,
-    }  # fmt: skip
+def _answer(found: list[Translation]) -> Response:
+    answer = Translations.model_validate({"translations": found}, from_attributes=True)
+    return Response(answer.model_dump_json(by_alias=True), media_type="application/json")
