@@ -10,6 +10,7 @@ weights, for its speed alone: it decodes `--length` tokens for every segment.
 import argparse
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def compared(engines: Engines, ids: Ids, options: argparse.Namespace) -> Iterato
     theirs = {}
     for size in options.sizes:
         try:
-            cold, theirs[size] = (seconds(lambda n=size: engines.generate(ids, n)) for _ in range(2))
+            cold, theirs[size] = (seconds(partial(engines.generate, ids, size)) for _ in range(2))
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
             continue

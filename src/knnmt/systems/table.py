@@ -18,6 +18,7 @@ for _system in (
     knn.SYSTEM, fast.SYSTEM, faster.FAST_CLUSTERED, faster.FASTER, faster.FASTER_EXACT, similar.SYSTEM, proto.SYSTEM,
 ):  # fmt: skip
     register(_system)
+OWN = frozenset(SYSTEMS)  # those that every process knows
 
 
 def require_system(name: str) -> System:

@@ -20,6 +20,7 @@ from knnmt.lab.bench.runner import Variant, run_of
 from knnmt.lab.bench.settings import BenchSettings
 from knnmt.languages import Languages
 from knnmt.model.checkpoint import Model, load
+from knnmt.systems.table import OWN
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,10 @@ class Job:
     batches: Sequence[Sequence[str]]
 
 
-def first_pass(model: Model, variant: Variant, batches: Sequence[Sequence[str]]) -> float:
-    """Seconds of the first pass of a variant, in a new process."""
+def first_pass(model: Model, variant: Variant, batches: Sequence[Sequence[str]]) -> float | None:
+    """Seconds of the first pass of a variant, in a new process; None for a system that only this one knows."""
+    if variant.system not in ("base", *ENGINES, *OWN):
+        return None
     job = Job(
         model.name, model.langs, str(model.device), model.transformer.precision, torch.get_num_threads(),
         variant.system, variant.settings, variant.store.path if variant.store is not None else None, batches,
