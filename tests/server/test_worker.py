@@ -377,3 +377,17 @@ def test_a_stop_does_not_wait_for_what_does_not_end() -> None:
                 await worker.call_soon(lambda: 1)
 
     asyncio.run(story())
+
+
+def test_a_batch_that_takes_no_longer_than_it_should_is_not_interrupted() -> None:
+    async def story() -> None:
+        standin = StandIn(pause=0.01)
+        standin.steps[LONG] = 80  # longer than a turn, and shorter than a batch may take
+        async with working(standin, batch_tokens=16) as worker:
+            large = later(worker, [LONG])
+            await until(lambda: bool(standin.stepped))
+            assert await later(worker, ["klein"]) == ["klein'"]
+            await large
+        assert standin.batches == [[LONG], ["klein"]]
+
+    asyncio.run(story())
