@@ -247,7 +247,7 @@ def test_a_first_pass_runs_in_a_process_of_its_own(
 ) -> None:
     """With nothing of this process but what it is told: the model as it was loaded, the system, the texts."""
     variant = Variant("fast", SMALL, store)
-    assert first_pass(model, variant, [texts[:4], texts[4:]]) > 0
+    assert (first_pass(model, variant, [texts[:4], texts[4:]]) or 0.0) > 0
 
     told: list[tuple[str, int]] = []
 
