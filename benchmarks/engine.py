@@ -16,6 +16,8 @@ import torch
 import transformers
 
 from knnmt.decode.beam import search
+from knnmt.decode.ready import want
+from knnmt.decode.rehearsal import rehearse
 from knnmt.model.checkpoint import EMBEDDED, Model, embedded_path, load
 from knnmt.model.linear import DTYPES
 from knnmt.model.represent import padded
@@ -39,6 +41,8 @@ def main() -> None:
     transformers.utils.logging.disable_progress_bar()
 
     model = load(options.model, device=options.device, precision=options.precision)
+    rehearse(model.transformer, model.special)
+    want(120.0)  # compiled loops, not the first pass on a machine
     folder = embedded_path() if options.model == EMBEDDED else options.model
     hf = (
         transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=DTYPES[options.precision])

@@ -16,7 +16,10 @@ import torch
 
 from knnmt import Datastore
 from knnmt.build import cut
-from knnmt.model.checkpoint import Model, load
+from knnmt.decode.ready import want
+from knnmt.decode.rehearsal import rehearse
+from knnmt.model.checkpoint import FAMILIES, Model, convert, load
+from knnmt.model.tokenizer import SpecialTokens
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # one of several processes, which share the cores
     for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):  # of the processes that it starts
@@ -31,6 +34,16 @@ if sys.platform == "win32":  # these fork, open pseudo-terminals or limit what a
     ]  # fmt: skip
 
 VOCABULARY, PAD, END, TAG = 997, 1, 2, 7
+
+
+@pytest.fixture(scope="session", autouse=True)
+def loops() -> None:
+    """Compiled loops are ready before the first test, and before any that forks."""
+    special = SpecialTokens(start=END, end=END, pad=PAD, prefix=(), forced_end=True, banned=(PAD,))
+    rehearse(convert(tiny_model("marian"), FAMILIES["marian"]), special)
+    want(300)
+
+
 # seed of the weights and push towards the end, with which a family gives texts of many lengths
 SHAPED = {"marian": (0, 3.0), "fsmt": (0, 3.0), "m2m_100": (2, 3.0), "bart": (0, 4.0), "mbart": (0, 3.0)}
 

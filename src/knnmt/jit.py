@@ -3,6 +3,7 @@
 import functools
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from knnmt.errors import MissingExtraError
@@ -34,6 +35,12 @@ class _Loop:
     def _numba_type_(self) -> Any:
         """The type that numba asks for where another compiled function calls this one."""
         return self._dispatcher._numba_type_
+
+    def cached(self) -> bool:
+        """Whether its machine code is on disk, of this version or of one before."""
+        folder = self._dispatcher.stats.cache_path
+        name = self._function.__qualname__
+        return folder is not None and any(Path(folder).glob(f"*.{name}-*.nbi"))
 
     @property
     def _dispatcher(self) -> Any:

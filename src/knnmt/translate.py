@@ -1,6 +1,7 @@
 """`Translator`: text in, translations out, in order, however they are sorted and batched on the way."""
 
 import itertools
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from copy import copy
@@ -16,6 +17,8 @@ from knnmt.corpus.split import split
 from knnmt.datastore import open_stores
 from knnmt.decode.batches import ON_GPU, batches
 from knnmt.decode.beam import Hypothesis, search
+from knnmt.decode.ready import ready, searched, want
+from knnmt.decode.rehearsal import rehearse
 from knnmt.decode.repetition import SPARE, longest_run
 from knnmt.decode.settings import TranslateSettings as TranslateSettings  # callers find it here
 from knnmt.errors import DataError, UsageError
@@ -33,6 +36,7 @@ from knnmt.systems.table import SYSTEMS
 from knnmt.trace import NO_TRACE, Trace
 
 KEPT = 16  # bytes that retrieval needs for each sentence and segment of a store, while it selects
+CACHED = 1.0  # seconds in which compiled loops are read from the cache on disk
 WARM_TOKENS = 60  # of each sentence that prepares a GPU
 FIRST_WINDOW = 64  # texts of a stream that are translated first, so that something comes out soon
 
@@ -100,6 +104,7 @@ class Translator:
         self.model = model if isinstance(model, Model) else load(model, device=device, precision=precision, langs=langs)
         self.store, self.left_out = store, frozenset(left_out)
         self.retriever, self.trace = retriever, trace
+        rehearse(self.model.transformer, self.model.special)
         if store is not None:
             store.check(self.model)
         if store is not None and retriever is None and system != "base":
@@ -139,6 +144,7 @@ class Translator:
 
     def prepare(self) -> None:
         """Load now what the first translation, and the first lesson, would have to wait for."""
+        want()
         self.translate(["."])
         if self.model.device.type == "cuda":  # kernels of large batches are others
             self.translate([". " * WARM_TOKENS] * ON_GPU, TranslateSettings(max_length=4, exact=False))
@@ -301,6 +307,7 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         """The best hypotheses of each piece; a batch that a GPU has no memory for is searched in halves."""
         model = self.model
+        ready(CACHED)
         penalty = model.length_penalty if settings.length_penalty is None else settings.length_penalty
         kept = KEPT * len(self.store) if self.retriever is not None and self.store is not None else 0
         found: list[list[Hypothesis]] = [[]] * len(pieces)
@@ -311,7 +318,7 @@ class Translator:
             )
         )  # fmt: skip
         while ahead:
-            rows = ahead.popleft()
+            rows, begun = ahead.popleft(), time.monotonic()
             try:
                 hypotheses = self._batch([pieces[row] for row in rows], settings, penalty, between)
             except torch.OutOfMemoryError:
@@ -321,6 +328,7 @@ class Translator:
                 half = len(rows) // 2
                 ahead.extendleft((rows[half:], rows[:half]))
                 continue
+            searched(time.monotonic() - begun)
             for row, hypothesis in zip(rows, hypotheses, strict=True):
                 found[row] = hypothesis
             if progress is not None:

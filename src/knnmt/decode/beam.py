@@ -19,6 +19,7 @@ from knnmt.decode.cache import Cache, StaticCache
 from knnmt.decode.graph import Replayed
 from knnmt.decode.kernels import WORTH, extend, normalise
 from knnmt.decode.paths import PathCache, SourceKeys
+from knnmt.decode.ready import ready
 from knnmt.decode.repetition import EVERY, ends, runs_at_end
 from knnmt.loops import share_evenly
 from knnmt.model.tokenizer import SpecialTokens
@@ -296,7 +297,7 @@ def static(device: torch.device) -> bool:
 
 def compiled(states: Tensor) -> bool:
     """Whether steps run in loops that are compiled for a CPU."""
-    return states.device.type == "cpu" and states.dtype == torch.float32
+    return states.device.type == "cpu" and states.dtype == torch.float32 and ready()
 
 
 def _loops(history: Tensor, step: int, longest: NDArray[np.int64]) -> NDArray[np.bool_]:

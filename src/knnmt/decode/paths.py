@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from knnmt.model.kernels import attend_past, attend_source, reorder
-from knnmt.model.transformer import Attention, Encoded, Transformer
+from knnmt.model.kernels import add_norm, attend_past, attend_source, reorder
+from knnmt.model.transformer import Attention, Encoded, Past, Transformer
 
 FIRST_STEPS = 32  # initial capacity, doubled when full
 
 
-class PathCache:
+class PathCache(Past):
     """Keys and values of B sentences with K beams; `keys[layer]` is a pair of (B, steps, K, H, e)."""
 
     def __init__(self, model: Transformer, source: Encoded, beams: int) -> None:
@@ -31,6 +31,10 @@ class PathCache:
         """Append a step, and attend from it. projected: (B, K, 3d), query, key and value; (B, K, d)."""
         keys, values = self.keys[layer]
         return attend_past(projected, keys, values, self.slots, self.paths, self.length, attention.scale)
+
+    def add_norm(self, layer: nn.LayerNorm, x: Tensor, branch: Tensor) -> Tensor:
+        """The layer norm of a sum."""
+        return add_norm(x, branch, layer.weight, layer.bias, layer.eps)
 
     def advance(self, parents: Tensor) -> None:
         """Finish a step: beam b continues beam parents[:, b]. parents: (B, K) int64."""

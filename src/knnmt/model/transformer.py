@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from knnmt.model.kernels import add_norm
 from knnmt.model.linear import Linear, Precision
 
 # not cuDNN's, which is compiled for every new shape: text that was not seen before has one at each step
@@ -93,6 +92,10 @@ class Past:
         query, keys, values = attention.split(projected, 3)
         return attention.mix(query, *self.append(layer, keys, values))
 
+    def add_norm(self, layer: nn.LayerNorm, x: Tensor, branch: Tensor) -> Tensor:
+        """The layer norm of a sum."""
+        return norm(layer, x + branch)
+
 
 class Causal(Past):
     """The past of a known target: a causal mask, and nothing cached."""
@@ -144,13 +147,6 @@ def norm(layer: nn.LayerNorm, x: Tensor) -> Tensor:
     return F.layer_norm(x, layer.normalized_shape, layer.weight, layer.bias, layer.eps)
 
 
-def sum_norm(layer: nn.LayerNorm, x: Tensor, branch: Tensor) -> Tensor:
-    """The layer norm of a sum."""
-    if x.device.type == "cpu" and x.dtype == torch.float32:
-        return add_norm(x, branch, layer.weight, layer.bias, layer.eps)
-    return norm(layer, x + branch)
-
-
 class FeedForward(nn.Module):
     """The feed-forward block: two linear layers with an activation in between."""
 
@@ -200,8 +196,8 @@ class EncoderLayer(nn.Module):
         mixed = attention.mix(query, keys, values, mask)
         branch = attention.output(mixed if rows is None else rows.of(mixed))
         if not self.norm_first:
-            x = sum_norm(self.attention_norm, x, branch)
-            return sum_norm(self.ffn_norm, x, self.ffn(x))
+            x = norm(self.attention_norm, x + branch)
+            return norm(self.ffn_norm, x + self.ffn(x))
         x = x + branch
         x = x + self.ffn(norm(self.ffn_norm, x))
         # pre-norm residuals are unbounded, and float16 overflows at 65504
@@ -226,25 +222,27 @@ class DecoderLayer(nn.Module):
         keys, values = self.cross_attention.split(self.cross_attention.inputs(states), 2)
         return keys.contiguous(), values.contiguous()
 
-    def forward(self, x: Tensor, index: int, source: Seen, past: Seen) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, index: int, source: Seen, past: Past) -> tuple[Tensor, Tensor]:
         """x: (B, Q, d), Q new rows. Returns the layer's output and the input of its feed-forward block."""
         assert self.cross_attention.query is not None
         inner = norm(self.self_norm, x) if self.norm_first else x
         branch = self.self_attention.output(past.attend(index, self.self_attention.inputs(inner), self.self_attention))
-        x, inner = self._added(x, branch, self.self_norm, self.cross_norm)
+        x, inner = self._added(x, branch, self.self_norm, self.cross_norm, past)
         branch = self.cross_attention.output(
             source.attend(index, self.cross_attention.query(inner), self.cross_attention)
         )
-        x, inner = self._added(x, branch, self.cross_norm, self.ffn_norm)
+        x, inner = self._added(x, branch, self.cross_norm, self.ffn_norm, past)
         branch = self.ffn(inner)
-        return (x + branch if self.norm_first else sum_norm(self.ffn_norm, x, branch)), inner
+        return (x + branch if self.norm_first else past.add_norm(self.ffn_norm, x, branch)), inner
 
-    def _added(self, x: Tensor, branch: Tensor, own: nn.LayerNorm, following: nn.LayerNorm) -> tuple[Tensor, Tensor]:
+    def _added(
+        self, x: Tensor, branch: Tensor, own: nn.LayerNorm, following: nn.LayerNorm, past: Past
+    ) -> tuple[Tensor, Tensor]:
         """The sum of residual and branch, normalised by its own norm, and the input of the branch that follows."""
         if self.norm_first:
             x = x + branch
             return x, norm(following, x)
-        x = sum_norm(own, x, branch)
+        x = past.add_norm(own, x, branch)
         return x, x
 
 

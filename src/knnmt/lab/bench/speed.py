@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from knnmt.datastore import Datastore
+from knnmt.decode.ready import want
 from knnmt.errors import DataError, UsageError
 from knnmt.lab.bench.clock import Clock, Steps, settle
 from knnmt.lab.bench.engines import other_engines
@@ -17,6 +18,7 @@ from knnmt.lab.bench.runner import Runner, Shared, Skipped, Variant, runner_of, 
 from knnmt.lab.bench.settings import OF_RETRIEVAL, BenchSettings, Sweep
 from knnmt.model.checkpoint import Model
 
+COMPILED = 120.0  # seconds in which loops are compiled on any machine: rounds are timed with them
 Progress = Callable[[str, int, int | None], None]  # the stage, the work done since the last call, the whole of it
 
 
@@ -139,6 +141,7 @@ def interleaved(
     for number, runner in enumerate(runners if point.first_pass else ()):
         firsts[number] = first_pass(model, runner.variant, batches)
         advance(len(batches))
+    want(COMPILED)
     peaks, counts, outputs, splits = [], [], [], []
     for runner in runners:
         found: list[str] = []
