@@ -25,6 +25,15 @@ def threads(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+CPU = torch.device("cpu")
+
+
+class Gathering(Search):
+    """Scans ranges with much to compare, and gathers the rows of the others, as on a GPU."""
+
+    scanned = 24
+
+
 def rows_of(rows: Tensor) -> Rows:
     """States (N, d) as rows."""
     return Rows(rows.half(), rows.half().float().square().sum(dim=-1))
@@ -136,7 +145,7 @@ def test_ranges_of_blocks_are_searched_as_numpy_sorts_them(
     orders = members if listed else [np.arange(size) for size in sizes]
     asked = torch.from_numpy(queries).float()
     given_members = [torch.from_numpy(order).int() for order in members] if listed else None
-    for found_by in (Search(torch.device("cpu")), CompiledSearch(torch.device("cpu"))):
+    for found_by in (Search(CPU), Gathering(CPU), CompiledSearch(CPU)):
         squared, numbers = found_by.nearest(keys, (starts, stops), asked, count, given_members)
         chosen = None if listed else found_by.choose(keys, (starts, stops), asked, count)
         for query in range(7):
