@@ -81,7 +81,8 @@ def _means(view: View, lists: Lists) -> Keys[Rows]:
 def _nearest_of_two_levels(view: View, means: Keys[Rows], types: Tensor, states: Tensor) -> Tensor:
     """The nearest cluster in the nearest coarse clusters, or of all in parts without these. (Q,), (Q, d) to (Q,)."""
     flat, levels = view.ranges("cluster_offsets", types), view.ranges("coarse_offsets", types)
-    coarse = view.search.choose(view.means("coarse_source"), levels, states, COARSE_PROBE)
+    most = int((levels[1] - levels[0]).sum(dim=1).max())
+    coarse = view.search.choose(view.means("coarse_source"), levels, states, min(COARSE_PROBE, most))
     spans = view["coarse_ranges"][coarse.clamp_min(0)]
     begin = torch.cat((flat[0] + view.first("clusters"), spans[..., 0]), dim=1)
     size = torch.cat((flat[1] - flat[0], spans[..., 1] - spans[..., 0]), dim=1)
