@@ -9,7 +9,7 @@ from knnmt.csr import offsets_of, ranges, runs
 
 def cluster_tokens(context: Context) -> None:
     """Write the clusters. Tokens stay where they are; the members of each cluster are listed by their rows."""
-    settings, keys = context.settings, context["source_keys"]
+    settings, keys = context.settings, context.states("source_keys")
     link_offsets, link_entries = context["link_offsets"], context["link_entries"]
     advance = context.watch("cluster", 3 * len(keys))
     made = kmeans.cluster(
@@ -30,7 +30,7 @@ def cluster_tokens(context: Context) -> None:
     kmeans.centroids(keys, members, offsets_of(end - begin), context.unit, context.workers, coarse)
     advance(len(keys))
     ranking = kmeans.rank(
-        context["target_keys"], np.asarray(context["target_ids"]), made.starts,
+        context.states("target_keys"), np.asarray(context["target_ids"]), made.starts,
         offsets_of(np.diff(link_offsets)[made.order]), link_entries[runs(link_offsets, made.order)],
         settings.k_max, context.unit, context.workers, target,
     )  # fmt: skip

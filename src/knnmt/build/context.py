@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from knnmt.align import Bitext
+from knnmt.build.lloyd import States
 from knnmt.build.settings import BuildSettings
 from knnmt.model.represent import StateModel
 from knnmt.store import arrays
@@ -75,6 +77,13 @@ class Context:
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         return arrays.read(self.path(name))
+
+    def states(self, name: str) -> States:
+        """An array of states (N, d) float16: on the model's GPU, if it takes at most half of the memory free there."""
+        states, device = self[name], self.model.device
+        if device.type == "cpu" or 2 * states.nbytes > torch.cuda.mem_get_info(device)[0]:
+            return states
+        return torch.from_numpy(states).to(device)
 
     def write(self, **made: NDArray[Any]) -> None:
         """Write whole arrays."""

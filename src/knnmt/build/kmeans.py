@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from knnmt.build.lloyd import DISTANCES, Float16, States, assign, read, train
 from knnmt.build.workers import parallel
 from knnmt.csr import Int32, Int64, blocks, offsets_of, rises
 from knnmt.errors import DataError, UsageError
 
-Float16 = NDArray[np.float16]
 Float32 = NDArray[np.float32]
 Pieces = NDArray[Any]
 
@@ -21,7 +22,8 @@ COARSE_FROM = 1024  # clusters a group, above which they get a coarse level
 TRAINING_ROWS = 256  # a centroid: more make k-means slower and hardly better, as FAISS has it
 STUCK = 0.95  # share of the rows in one part from which k-means is taken not to have separated them
 BATCH_BYTES = 1 << 24  # of states that k-means runs over again and again: a few times a core's cache
-DISTANCES = 1 << 20  # of one piece that are held at a time
+BATCH_BYTES_GPU = 1 << 28
+THREADS_GPU = 4  # that prepare batches for a GPU
 # stretches of the order that k-means is to split: begin, size, parts to make, random key, level
 PIECE = [("begins", "i8"), ("sizes", "i8"), ("parts", "i8"), ("keys", "u8"), ("coarse", "?")]
 
@@ -60,7 +62,7 @@ class Ranking:
 
 
 def cluster(
-    states: Float16,
+    states: States,
     offsets: Int64,
     m: int,
     *,
@@ -78,7 +80,7 @@ def cluster(
     Equal rows share a cluster, so that there can be fewer, up to the cap (2m unless told), where they are
     cut in their order. A group's clusters depend on its rows, its number and the seed alone.
 
-    states: (M, d) float16, may be memory-mapped; offsets: (G + 1,) int64, where each group begins in the
+    states: (M, d) float16, memory-mapped or on a GPU; offsets: (G + 1,) int64, where each group begins in the
     order; order: (N,) int64, rows of the states, all of them as they come if None; memory: bytes of states
     and distances held at a time; progress is told the rows that have found their cluster since it last was
     """
@@ -98,9 +100,12 @@ def cluster(
     def split(batch: Pieces) -> Int64:
         return _split(states, order, batch, iterations, memory)
 
+    room = min(memory, BATCH_BYTES)
+    if isinstance(states, Tensor):
+        room, workers = min(memory, BATCH_BYTES_GPU), min(workers, THREADS_GPU)
     while pieces.size:
         following = [pieces[:0]]
-        for batch, counts in parallel(split, _batches(pieces, states.shape[1], memory), workers, memory):
+        for batch, counts in parallel(split, _batches(pieces, states.shape[1], memory, room), workers, memory):
             parent, part = np.nonzero(counts)
             sizes, batch = counts[parent, part], batch[parent]
             inside = (np.cumsum(counts, axis=1) - counts)[parent, part]
@@ -126,7 +131,7 @@ def cluster(
 
 
 def centroids(
-    states: Float16,
+    states: States,
     order: Int64,
     starts: Int64,
     unit: bool = False,
@@ -135,7 +140,7 @@ def centroids(
 ) -> Float16:
     """Return the mean of each cluster's rows, (C, d) float16, zero where there are none.
 
-    states: (M, d) float16, may be memory-mapped; order: (N,) int64, rows of the states; starts: (C + 1,)
+    states: (M, d) float16, memory-mapped or on a GPU; order: (N,) int64, rows of the states; starts: (C + 1,)
     int64, where each cluster begins in the order; unit: bring the means to length 1 (for cosine); out: where
     they are written, block by block, such as a memory-map
     """
@@ -151,7 +156,7 @@ def centroids(
 
 
 def rank(
-    target_keys: Float16,
+    target_keys: States,
     target_ids: Int32,
     cluster_starts: Int64,
     link_offsets: Int64,
@@ -166,7 +171,7 @@ def rank(
     An entry counts once in a cluster, however many of its tokens link to it. The k_max nearest are listed,
     all if None; of entries equally near, the lower number goes first.
 
-    target_keys: (E, d) float16, may be memory-mapped; target_ids: (E,) int32; cluster_starts: (C + 1,) int64,
+    target_keys: (E, d) float16, memory-mapped or on a GPU; target_ids: (E,) int32; cluster_starts: (C + 1,) int64,
     where each cluster begins in the tokens; link_offsets: (tokens + 1,) int64, where each token's links begin
     in link_entries: (L,) rows of the keys; unit: bring the centroids to length 1 (for cosine); out: where the
     centroids are written, as in `centroids`
@@ -209,15 +214,18 @@ def _first_pieces(offsets: Int64, m: int, coarse_from: int, seed: int) -> Pieces
     return np.rec.fromarrays((offsets[groups], sizes[groups], parts, keys, coarse), dtype=PIECE)
 
 
-def _batches(pieces: Pieces, width: int, memory: int) -> Iterator[tuple[Pieces, int]]:
-    """Put pieces of one size together (none needs padding), the largest first; say how many bytes a batch takes."""
+def _batches(pieces: Pieces, width: int, memory: int, room: int) -> Iterator[tuple[Pieces, int]]:
+    """Put pieces of one size together (none needs padding), the largest first; say how many bytes a batch takes.
+
+    room: bytes that a batch may take
+    """
     pieces = pieces[np.lexsort((pieces["begins"], -pieces["sizes"]))]
     bounds = np.append(np.flatnonzero(np.diff(pieces["sizes"], prepend=-1)), pieces.size)
     for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         size, parts = int(pieces["sizes"][first]), int(pieces["parts"][first])
         values = width * (_training_rows(size, parts, width, memory) + 2 * parts)
         cost = 8 * values + 4 * min(size * parts, DISTANCES)  # a value is read as float16, and copied to float32
-        step = max(1, min(memory, BATCH_BYTES) // cost)
+        step = max(1, room // cost)
         for begin in range(first, last, step):
             batch = pieces[begin : min(begin + step, last)]
             yield batch, cost * batch.size
@@ -228,7 +236,7 @@ def _training_rows(size: int, parts: int, width: int, memory: int) -> int:
     return min(size, parts * TRAINING_ROWS, max(parts, memory // (16 * width)))
 
 
-def _split(states: Float16, order: Int64, pieces: Pieces, iterations: int, memory: int) -> Int64:
+def _split(states: States, order: Int64, pieces: Pieces, iterations: int, memory: int) -> Int64:
     """Sort the rows of B pieces, all of one size, by the part that k-means puts them in; count the parts' rows.
 
     order: (N,) int64, changed in place where the pieces are; returns (B, parts) int64
@@ -237,77 +245,33 @@ def _split(states: Float16, order: Int64, pieces: Pieces, iterations: int, memor
     places = pieces["begins"][:, None] + np.arange(size)
     rows = order[places]
     shuffled = np.argsort(_mix(pieces["keys"][:, None] + np.arange(size).astype(np.uint64)), axis=1)
-    means = _read(states, np.take_along_axis(rows, shuffled[:, :parts], axis=1))
+    means = read(states, np.take_along_axis(rows, shuffled[:, :parts], axis=1))
     trained = _training_rows(size, parts, states.shape[1], memory)
     if trained == size:
-        points = _read(states, rows)
-        means = _train(points, means, iterations)
-        labels, _ = _assign(points, means)
+        points = read(states, rows)
+        means = train(points, means, iterations)
+        labels = assign(points, means)
     else:
         sample = np.take_along_axis(rows, shuffled[:, :trained], axis=1)
-        means = _train(_read(states, sample), means, iterations)
+        means = train(read(states, sample), means, iterations)
         cuts = np.split(rows, range(trained, size, trained), axis=1)
-        labels = np.concatenate([_assign(_read(states, cut), means)[0] for cut in cuts], axis=1)
+        labels = np.concatenate([assign(read(states, cut), means) for cut in cuts], axis=1)
     order[places] = np.take_along_axis(rows, np.argsort(labels, axis=1, kind="stable"), axis=1)
     labels += parts * np.arange(len(rows))[:, None]
     return np.bincount(labels.ravel(), minlength=len(rows) * parts).reshape(len(rows), parts)
 
 
-def _train(points: torch.Tensor, means: torch.Tensor, iterations: int) -> torch.Tensor:
-    """Run Lloyd's k-means on B pieces at once, each until its rows stay where they are.
-
-    points: (B, n, d) float32; means: (B, g, d) float32, to begin with; returns the means at the end
-    """
-    size, parts, width = len(points), means.shape[1], means.shape[2]
-    shift = parts * torch.arange(size)[:, None]
-    before: Int64 | None = None
-    for _ in range(iterations):
-        labels, nearest = _assign(points, means)
-        moved = np.ones(size, bool) if before is None else (labels != before).any(axis=1)
-        if not moved.any():
-            break
-        before = labels
-        flat = (torch.from_numpy(labels) + shift).ravel()
-        counts = torch.bincount(flat, minlength=size * parts).view(size, parts, 1)
-        sums = torch.zeros(size * parts, width).index_add_(0, flat, points.view(-1, width))
-        updated = sums.view(size, parts, width) / counts.clamp(min=1)
-        empty = counts[..., 0] == 0
-        if empty.any():
-            # The first empty part of a piece takes the row that is farthest from its mean, the next the next.
-            far = torch.linalg.vector_norm(points, dim=-1).square_().add_(torch.from_numpy(nearest))
-            far = far.argsort(dim=1, descending=True, stable=True)
-            piece, part = torch.nonzero(empty, as_tuple=True)
-            updated[piece, part] = points[piece, far[piece, empty.cumsum(1)[piece, part] - 1]]
-        # A piece that has settled stays, however long others of its batch take.
-        means = torch.where(torch.from_numpy(moved)[:, None, None], updated, means)
-    return means
-
-
-def _assign(points: torch.Tensor, means: torch.Tensor) -> tuple[Int64, Float32]:
-    """Find the nearest mean of each point, the first of equals, and its squared distance less the point's square.
-
-    points: (B, n, d) float32; means: (B, g, d) float32; returns two of (B, n)
-    """
-    size, count, parts = len(points), points.shape[1], means.shape[1]
-    squares = means.square().sum(dim=-1)[:, None]
-    labels, nearest = np.empty((size, count), np.int64), np.empty((size, count), np.float32)
-    step = max(1, DISTANCES // parts)
-    for at in range(0, count, step):
-        part = slice(at, at + step)
-        scores = torch.baddbmm(squares, points[:, part], means.transpose(1, 2), alpha=-2).numpy()
-        labels[:, part] = scores.argmin(axis=2)
-        nearest[:, part] = np.take_along_axis(scores, labels[:, part, None], axis=2)[..., 0]
-    return labels, nearest
-
-
-def _means(states: Float16, rows: Int64, starts: Int64, unit: bool, number: int) -> Float16:
+def _means(states: States, rows: Int64, starts: Int64, unit: bool, number: int) -> Float16:
     """Average the rows of some clusters, the first of which has this number; starts: (c + 1,) int64, in the rows."""
     counts = np.diff(starts)
-    labels = torch.from_numpy(np.repeat(np.arange(counts.size), counts))
-    sums = torch.zeros(counts.size, states.shape[1], dtype=torch.float64)
-    for part in _stretches(labels.numel(), states.shape[1]):
-        sums.index_add_(0, labels[part], _read(states, rows[starts[0] :][part])[:, : states.shape[1]].double())
-    means = sums.numpy() / np.maximum(counts, 1)[:, None]
+    labels = np.repeat(np.arange(counts.size), counts)
+    sums = np.zeros((counts.size, states.shape[1]))
+    for part in _stretches(labels.size, states.shape[1]):
+        first, last = labels[part][0], labels[part][-1] + 1
+        points = read(states, rows[starts[0] :][part])[:, : states.shape[1]].double()
+        lengths = torch.from_numpy(np.bincount(labels[part] - first)).to(points.device)
+        sums[first:last] += torch.segment_reduce(points, "sum", lengths=lengths, axis=0).cpu().numpy()
+    means = sums / np.maximum(counts, 1)[:, None]
     if unit:
         means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), np.finfo(np.float64).tiny)
     if not np.isfinite(means).all():
@@ -316,12 +280,13 @@ def _means(states: Float16, rows: Int64, starts: Int64, unit: bool, number: int)
     return means.astype(np.float16)
 
 
-def _distances(keys: Float16, rows: Int64, means: Float16, labels: Int64) -> Float32:
+def _distances(keys: States, rows: Int64, means: Float16, labels: Int64) -> Float32:
     """Return the squared distance of each row's key to the mean it is labelled with, (rows,) float32."""
     distances = np.empty(rows.size, np.float32)
     for part in _stretches(rows.size, keys.shape[1]):
-        difference = _read(keys, rows[part]) - _read(means, labels[part])
-        distances[part] = difference.square_().sum(dim=1).numpy()
+        points = read(keys, rows[part])
+        difference = points - read(means, labels[part])[:, : points.size(1)].to(points.device)
+        distances[part] = difference.square_().sum(dim=1).cpu().numpy()
     return distances
 
 
@@ -329,19 +294,6 @@ def _stretches(count: int, width: int) -> Iterator[slice]:
     """Cut rows of this width into stretches of BATCH_BYTES in float64."""
     step = max(1, BATCH_BYTES // (8 * width))
     return (slice(at, min(at + step, count)) for at in range(0, count, step))
-
-
-def _read(states: Float16, rows: Int64) -> torch.Tensor:
-    """Take rows, of any shape, out of the states: (*rows, d) float32, d padded with zeros to a multiple of 16.
-
-    So every row begins on a cache line: a product's last bits depend on that, and with them, among points
-    equally near, a group's clusters on what comes before it in the batch.
-    """
-    width = states.shape[1]
-    taken = np.zeros((rows.size, width + -width % 16), np.float16)
-    rising = np.argsort(rows, axis=None)  # a file is best read in its order
-    taken[:, :width][rising] = np.take(states, rows.ravel()[rising], axis=0)
-    return torch.from_numpy(taken).float().view(*rows.shape, -1)
 
 
 def _mix(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:

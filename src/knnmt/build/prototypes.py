@@ -17,7 +17,7 @@ def make_prototypes(context: Context) -> None:
     """Write the prototypes, each with the means of both sides; lessons, which are searched exactly, are in none."""
     settings, type_offsets = context.settings, context["type_offsets"]
     target_ids = np.asarray(context["target_ids"])
-    keys = {side: context[f"{side}_keys"] for side in ("target", "source")}
+    keys = {side: context.states(f"{side}_keys") for side in ("target", "source")}
     entries, rows, groups = _distinct_links(context, type_offsets, target_ids)
     advance = context.watch("prototypes", len(entries))
     made = kmeans.cluster(
@@ -42,7 +42,7 @@ def make_prototypes(context: Context) -> None:
         proto_members=members.astype(np.int32),
     )
     for side, states in means.items():
-        norms, steps = pq.in_bytes(states, context.create(f"proto_{side}", "int8", states.shape))
+        norms, steps = pq.in_bytes(states, context.create(f"proto_{side}", "int8", states.shape), context.workers)
         context.write(**{f"proto_{side}_norms": norms, f"proto_{side}_steps": steps})
         host.discard(context.path(f"proto_{side}_means"))
 

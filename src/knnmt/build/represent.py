@@ -21,6 +21,7 @@ from knnmt.model.represent import represent
 from knnmt.store import arrays
 from knnmt.store.entries import stored
 
+WRITERS = 4
 SYNC_SECONDS = 10.0  # the work that a crash of the machine may cost
 
 
@@ -56,7 +57,8 @@ def represent_tokens(context: Context) -> None:
         fresh.clear()
         trim()  # batches of all sizes leave holes, and more of them the longer this goes on
 
-    workers = context.workers if context.model.device.type == "cpu" else 1
+    # beside a GPU, threads write what it has computed while it computes what is next
+    workers = context.workers if context.model.device.type == "cpu" else min(context.workers, WRITERS)
     noted = time.monotonic()
     try:
         for (first, last), _ in parallel(work, ((run, 0) for run in left), workers):
