@@ -1,25 +1,42 @@
-"""A search that uses every compiled loop once, so that they are compiled, or read from the cache on disk."""
+"""Searches that use everything once, so that the first translation does not have to wait for it.
+
+On a CPU these are the compiled loops, compiled or read from the cache on disk. On a GPU kernels are loaded on
+their first use, and matrix products of other sizes are other kernels: there, batches of several sizes are searched.
+"""
+
+from collections.abc import Sequence
 
 import torch
 
 from knnmt.decode import ready
 from knnmt.decode.beam import search
 from knnmt.decode.kernels import extend
+from knnmt.decode.settings import TranslateSettings
 from knnmt.model.represent import padded
 from knnmt.model.tokenizer import SpecialTokens
 from knnmt.model.transformer import Transformer
 
 PAIR = (2, 1)  # sentences of these lengths: one of them is padded
+ON_GPU = (1024, 512, 256, 128, 64, 32, 8, 1)  # sentences of a batch
+BEAMS = TranslateSettings().beam
+TOKENS, STEPS = 40, 4  # of each: the steps are run, captured and replayed
 
 
 def rehearse(model: Transformer, special: SpecialTokens) -> None:
-    """Begin to make the loops ready for a model on a CPU, if they are cached or once they are wanted."""
+    """Prepare a model: on a GPU now, on a CPU beside other work if the loops are cached or once they are wanted."""
+    if model.device.type == "cuda":
+        for size in ON_GPU:
+            _search(model, special, [TOKENS] * size, [STEPS] * size, (BEAMS,))
     if model.device.type == "cpu" and model.decoder.embedding.weight.dtype == torch.float32:
-        ready.begin(lambda: _search(model, special), extend.cached)  # type: ignore[attr-defined]
+        ready.begin(lambda: _search(model, special, PAIR, (4, 3), (1, 2)), extend.cached)  # type: ignore[attr-defined]
 
 
 @torch.inference_mode()
-def _search(model: Transformer, special: SpecialTokens) -> None:
-    encoded = model.encode(*padded([[special.end] * length for length in PAIR], special.pad, model.device))
-    for beams in (1, 2):
-        search(model, encoded, special, [4, 3], beams=beams, early_stopping=beams == 1)
+def _search(
+    model: Transformer, special: SpecialTokens, lengths: Sequence[int], limits: Sequence[int], beams: Sequence[int]
+) -> None:
+    """Translate sentences of these lengths into as many tokens as the limits say, once with each number of beams."""
+    room = model.architecture.max_positions
+    encoded = model.encode(*padded([[special.end] * length for length in lengths], special.pad, model.device, room))
+    for count in beams:
+        search(model, encoded, special, limits, beams=count, early_stopping=count == 1)
