@@ -83,7 +83,7 @@ class Context:
         states, device = self[name], self.model.device
         if device.type == "cpu" or 2 * states.nbytes > torch.cuda.mem_get_info(device)[0]:
             return states
-        return torch.from_numpy(states).to(device)
+        return torch.from_numpy(np.asarray(arrays.read(self.path(name), "c"))).to(device)
 
     def write(self, **made: NDArray[Any]) -> None:
         """Write whole arrays."""

@@ -13,12 +13,13 @@ from knnmt.search.rows import FAR, Keys, Rows
 from knnmt.search.search import Search
 
 SCANNED = 1 << 22  # comparisons of the queries of one range that are worth launching kernels for them alone
+GATHERED = 1 << 21
 
 
 class CudaSearch(Search):
     """Search by torch on a GPU."""
 
-    scanned = SCANNED
+    scanned, gathered = SCANNED, GATHERED
 
     def make(self, keys: Keys[Rows], numbers: Tensor | slice, missing: Tensor | None = None) -> Table:
         """Rows to compare with."""
@@ -46,11 +47,12 @@ class SplitTable(Table):
     def distances(self, queries: Tensor) -> Tensor:
         """Squared distances of queries (..., Q, d) to all rows, padded with FAR. (..., Q, N or more)."""
         flat = queries.reshape(-1, *queries.shape[-2:])
-        high = flat.half()
-        both = torch.cat((high, (flat - high.float()).half()), dim=1)
+        asked = -2.0 * flat
+        high = asked.half()
+        both = torch.cat((high, (asked - high.float()).half()), dim=1)
         rows = self.rows.view(-1, *self.rows.shape[-2:])
         products = torch.bmm(both, rows.mT, out_dtype=torch.float32)
         product = products[:, : flat.size(1)].add_(products[:, flat.size(1) :])
         squared = flat.square().sum(dim=-1, keepdim=True)
-        found = product.mul_(-2.0).add_(self.norms.view(len(rows), 1, -1)).add_(squared)
+        found = product.add_(self.norms.view(len(rows), 1, -1)).add_(squared)
         return found.view(*queries.shape[:-1], -1)

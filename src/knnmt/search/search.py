@@ -4,6 +4,8 @@ Two backends do it: torch (here), and loops compiled with numba on a CPU (`compi
 once, where a store's arrays are put on a device; nothing else asks what device it is on.
 """
 
+from bisect import bisect_right
+from collections.abc import Iterator
 from typing import Protocol
 
 import torch
@@ -14,6 +16,7 @@ from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
 from knnmt.search.softmax import Softmax
 
 GATHERED = 1 << 18  # rows copied at a time to be compared
+TOGETHER = 32  # queries of one range that are compared with it at a time, where several ranges are
 COMPARED = 1 << 26  # pairs of queries and rows compared at a time when all rows are scanned
 STRETCHES = 1 << 14, 1 << 20  # rows scanned at a time, at least and at most
 Ranges = tuple[Tensor, Tensor]
@@ -37,7 +40,8 @@ class Chosen(Protocol):
 class Search:
     """Search by torch."""
 
-    scanned = 0  # comparisons of the queries of one range from which they are made together
+    scanned = 0  # comparisons of the queries of one range from which they are made by themselves
+    gathered = GATHERED
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.buffers = device, Buffers(device)
@@ -115,37 +119,28 @@ class Search:
         self, rows: Rows, starts: Tensor, stops: Tensor, queries: Tensor, count: int, members: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """The same in one block; numbers in the block, or places among its members, and anything where FAR."""
-        asking = (stops > starts).nonzero().flatten()
         squared = torch.full((len(queries), count), FAR, device=queries.device)
         numbers = torch.zeros((len(queries), count), dtype=torch.int64, device=queries.device)
+        asking = (stops > starts).nonzero().flatten()
+        if not len(asking):
+            return squared, numbers
         order, ends = grouped(starts[asking], stops[asking])
         asking = asking[order]
-        if members is None:  # read a range once for all its queries, where that pays
-            begins, bounds = starts[asking].tolist(), stops[asking].tolist()
-            left = []
-            for some, first in zip(asking.tensor_split(ends[:-1]), [0, *ends[:-1]], strict=True) if begins else ():
-                start, stop = begins[first], bounds[first]
-                if (stop - start) * len(some) < self.scanned:
-                    left.append(some)
-                    continue
-                near = self._scan(rows, start, stop, queries[some], count)
-                squared[some, : near[0].size(1)], numbers[some, : near[1].size(1)] = near
-            if not left:
-                return squared, numbers
-            asking = torch.cat(left)
-        sizes = stops - starts
-        asking = asking[sizes[asking].argsort(descending=True, stable=True)]
-        lengths, at = sizes[asking].tolist(), 0
-        while at < len(lengths):
-            some = asking[at : at + max(1, GATHERED // lengths[at])]
-            places = torch.arange(lengths[at], device=starts.device)
-            missing = places >= sizes[some, None]
-            place = (starts[some, None] + places).masked_fill_(missing, 0)
-            of = place if members is None else members[place].long()
-            near = self.make(Keys([rows]), of, missing).nearest(queries[some, None], count)
+        firsts = [0, *ends[:-1]]  # of each range's queries
+        begins, bounds = (each[asking[firsts]].tolist() for each in (starts, stops))
+        rest = []
+        for first, end, start, stop in zip(firsts, ends, begins, bounds, strict=True):
+            if members is not None or (stop - start) * (end - first) < self.scanned:
+                rest.extend((at, min(TOGETHER, end - at), start, stop - start) for at in range(first, end, TOGETHER))
+                continue
+            some = asking[first:end]
+            near = self._scan(rows, start, stop, queries[some], count)
+            squared[some, : near[0].size(1)], numbers[some, : near[1].size(1)] = near
+        for some, of, missing, begin in _gathered(rest, asking, self.gathered):
+            chosen = of if members is None else members[of].long()
+            near = self.make(Keys([rows]), chosen, missing).nearest(queries[some], count)
             width = near[0].size(2)
-            squared[some, :width], numbers[some, :width] = near[0][:, 0], starts[some, None] + near[1][:, 0]
-            at += len(some)
+            squared[some, :width], numbers[some, :width] = near[0], begin + near[1]
         return squared, numbers
 
     def _scan(self, rows: Rows, start: int, stop: int, queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -158,6 +153,30 @@ class Search:
             best = torch.cat((best, pack(squared, places + first)), dim=1)
             best = best.topk(min(count, best.size(1)), dim=1, largest=False).values
         return unpack(best)
+
+
+def _gathered(
+    ranges: list[tuple[int, int, int, int]], asking: Tensor, most: int
+) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Ranges of similar length together: their queries (G, q), rows (G, N), which are missing, and first row (G, 1, 1).
+
+    ranges: the place of each one's first query in `asking` (Q,), how many it has, its first row, and its length; most:
+    rows that are together. One with fewer queries than others repeats its last.
+    """
+    ranges = sorted(ranges, key=lambda one: -one[3])
+    device, at = asking.device, 0
+    columns = torch.tensor(ranges, device=device).T if ranges else ()
+    while at < len(ranges):
+        length = ranges[at][3]
+        end = min(len(ranges), at + max(1, most // length))
+        end = bisect_right(ranges, -length // 2, at, end, key=lambda one: -one[3])
+        first, size, start, long = (column[at:end, None] for column in columns)
+        widest = max(one[1] for one in ranges[at:end])
+        query = first + torch.minimum(torch.arange(widest, device=device), size - 1)
+        places = torch.arange(length, device=device)
+        missing = places >= long
+        yield asking[query], (start + places).masked_fill_(missing, 0), missing, start[..., None]
+        at = end
 
 
 def grouped(starts: Tensor, stops: Tensor) -> tuple[Tensor, list[int]]:
