@@ -33,12 +33,19 @@ def test_a_gpu_finds_the_same_means(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("knnmt.build.lloyd.DISTANCES_GPU", held)
         labels, nearest = _assign_on_gpu(points, means)
-        found = train_on_gpu(points, means, iterations)
+        found, labelled = train_on_gpu(points, means, iterations)
+        more = torch.nn.functional.pad(points, (0, 0, 0, 3), value=9.0), torch.nn.functional.pad(means, (0, 0, 0, 2))
+        sizes, counts = np.full(batch, rows), np.full(batch, parts)
+        padded, same = train_on_gpu(*more, iterations, sizes, counts)
     expected, distances = _assign(points, means)
     assert np.allclose(nearest.numpy(), distances, atol=1e-4)
     if not whole:  # equally near means may be told apart otherwise
         assert (labels.numpy() == expected).all()
-        assert torch.allclose(found, train(points, means, iterations), atol=1e-4)
+        plain, placed = train(points, means, iterations)
+        assert torch.allclose(found, plain, atol=1e-4)
+        assert torch.allclose(padded[:, :parts], plain, atol=1e-4)
+        assert (labelled == placed).all()
+        assert (same[:, :rows] == placed).all()
 
 
 @NEEDS_CUDA

@@ -100,12 +100,11 @@ def cluster(
     def split(batch: Pieces) -> Int64:
         return _split(states, order, batch, iterations, memory)
 
-    room = min(memory, BATCH_BYTES)
-    if isinstance(states, Tensor):
-        room, workers = min(memory, BATCH_BYTES_GPU), min(workers, THREADS_GPU)
+    on_gpu = isinstance(states, Tensor)
+    workers = min(workers, THREADS_GPU) if on_gpu else workers
     while pieces.size:
         following = [pieces[:0]]
-        for batch, counts in parallel(split, _batches(pieces, states.shape[1], memory, room), workers, memory):
+        for batch, counts in parallel(split, _batches(pieces, states.shape[1], memory, on_gpu), workers, memory):
             parent, part = np.nonzero(counts)
             sizes, batch = counts[parent, part], batch[parent]
             inside = (np.cumsum(counts, axis=1) - counts)[parent, part]
@@ -214,21 +213,25 @@ def _first_pieces(offsets: Int64, m: int, coarse_from: int, seed: int) -> Pieces
     return np.rec.fromarrays((offsets[groups], sizes[groups], parts, keys, coarse), dtype=PIECE)
 
 
-def _batches(pieces: Pieces, width: int, memory: int, room: int) -> Iterator[tuple[Pieces, int]]:
+def _batches(pieces: Pieces, width: int, memory: int, on_gpu: bool) -> Iterator[tuple[Pieces, int]]:
     """Put pieces of one size together (none needs padding), the largest first; say how many bytes a batch takes.
 
-    room: bytes that a batch may take
+    On a GPU, where a batch costs the more the less is in it, those of half the size are padded; what is trained on a
+    sample of its rows has a batch of its own.
     """
+    room = min(memory, BATCH_BYTES_GPU if on_gpu else BATCH_BYTES)
     pieces = pieces[np.lexsort((pieces["begins"], -pieces["sizes"]))]
-    bounds = np.append(np.flatnonzero(np.diff(pieces["sizes"], prepend=-1)), pieces.size)
-    for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+    first = 0
+    while first < pieces.size:
         size, parts = int(pieces["sizes"][first]), int(pieces["parts"][first])
-        values = width * (_training_rows(size, parts, width, memory) + 2 * parts)
+        trained = _training_rows(size, parts, width, memory)
+        values = width * (trained + 2 * parts)
         cost = 8 * values + 4 * min(size * parts, DISTANCES)  # a value is read as float16, and copied to float32
-        step = max(1, room // cost)
-        for begin in range(first, last, step):
-            batch = pieces[begin : min(begin + step, last)]
-            yield batch, cost * batch.size
+        least = -(-size // 2) if on_gpu and trained == size else size
+        last = int(np.searchsorted(-pieces["sizes"], -least, side="right"))
+        batch = pieces[first : min(last, first + max(1, room // cost))]
+        yield batch, cost * batch.size
+        first += batch.size
 
 
 def _training_rows(size: int, parts: int, width: int, memory: int) -> int:
@@ -237,28 +240,30 @@ def _training_rows(size: int, parts: int, width: int, memory: int) -> int:
 
 
 def _split(states: States, order: Int64, pieces: Pieces, iterations: int, memory: int) -> Int64:
-    """Sort the rows of B pieces, all of one size, by the part that k-means puts them in; count the parts' rows.
+    """Sort the rows of B pieces by the part that k-means puts them in; count the parts' rows.
 
     order: (N,) int64, changed in place where the pieces are; returns (B, parts) int64
     """
-    size, parts = int(pieces["sizes"][0]), int(pieces["parts"][0])
-    places = pieces["begins"][:, None] + np.arange(size)
+    size, parts = int(pieces["sizes"].max()), int(pieces["parts"].max())
+    inside = np.arange(size) < pieces["sizes"][:, None]  # the rest is padding
+    places = pieces["begins"][:, None] + np.where(inside, np.arange(size), 0)
     rows = order[places]
-    shuffled = np.argsort(_mix(pieces["keys"][:, None] + np.arange(size).astype(np.uint64)), axis=1)
+    draws = _mix(pieces["keys"][:, None] + np.arange(size).astype(np.uint64))
+    shuffled = np.argsort(np.where(inside, draws, np.iinfo(np.uint64).max), axis=1)
     means = read(states, np.take_along_axis(rows, shuffled[:, :parts], axis=1))
     trained = _training_rows(size, parts, states.shape[1], memory)
     if trained == size:
         points = read(states, rows)
-        means = train(points, means, iterations)
-        labels = assign(points, means)
+        labels = train(points, means, iterations, pieces["sizes"], pieces["parts"])[1]
     else:
         sample = np.take_along_axis(rows, shuffled[:, :trained], axis=1)
-        means = train(read(states, sample), means, iterations)
+        means = train(read(states, sample), means, iterations)[0]
         cuts = np.split(rows, range(trained, size, trained), axis=1)
         labels = np.concatenate([assign(read(states, cut), means) for cut in cuts], axis=1)
-    order[places] = np.take_along_axis(rows, np.argsort(labels, axis=1, kind="stable"), axis=1)
-    labels += parts * np.arange(len(rows))[:, None]
-    return np.bincount(labels.ravel(), minlength=len(rows) * parts).reshape(len(rows), parts)
+    labels[~inside] = parts  # behind all others
+    order[places[inside]] = np.take_along_axis(rows, np.argsort(labels, axis=1, kind="stable"), axis=1)[inside]
+    labels += (parts + 1) * np.arange(len(rows))[:, None]
+    return np.bincount(labels.ravel(), minlength=len(rows) * (parts + 1)).reshape(len(rows), parts + 1)[:, :parts]
 
 
 def _means(states: States, rows: Int64, starts: Int64, unit: bool, number: int) -> Float16:

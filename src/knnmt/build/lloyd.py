@@ -36,15 +36,18 @@ def read(states: States, rows: Int64) -> Tensor:
     return torch.from_numpy(taken).float().view(*rows.shape, -1)
 
 
-def train(points: Tensor, means: Tensor, iterations: int) -> Tensor:
-    """Run k-means on B pieces at once, each until its rows stay where they are.
+def train(
+    points: Tensor, means: Tensor, iterations: int, sizes: Int64 | None = None, parts: Int64 | None = None
+) -> tuple[Tensor, Int64]:
+    """Run k-means on B pieces at once, each until its rows stay where they are; on a GPU they may be padded.
 
-    points: (B, n, d) float32; means: (B, g, d) float32, to begin with; returns the means at the end
+    points: (B, n, d) float32; means: (B, g, d) float32, to begin with; sizes, parts: (B,), how many of n and g each
+    piece has, all if None. Returns the means at the end, and the nearest of each point (B, n), the first of equals.
     """
     if points.device.type != "cpu":
-        return train_on_gpu(points, means, iterations)
-    size, parts, width = len(points), means.shape[1], means.shape[2]
-    shift = parts * torch.arange(size)[:, None]
+        return train_on_gpu(points, means, iterations, sizes, parts)
+    size, count, width = len(points), means.shape[1], means.shape[2]
+    shift = count * torch.arange(size)[:, None]
     before: Int64 | None = None
     for _ in range(iterations):
         labels, nearest = _assign(points, means)
@@ -53,34 +56,50 @@ def train(points: Tensor, means: Tensor, iterations: int) -> Tensor:
             break
         before = labels
         flat = (torch.from_numpy(labels) + shift).ravel()
-        counts = torch.bincount(flat, minlength=size * parts).view(size, parts, 1)
-        sums = torch.zeros(size * parts, width).index_add_(0, flat, points.view(-1, width))
-        updated = sums.view(size, parts, width) / counts.clamp(min=1)
+        counts = torch.bincount(flat, minlength=size * count).view(size, count, 1)
+        sums = torch.zeros(size * count, width).index_add_(0, flat, points.view(-1, width))
+        updated = sums.view(size, count, width) / counts.clamp(min=1)
         empty = counts[..., 0] == 0
         if empty.any():
             updated = _filled(updated, empty, points, torch.from_numpy(nearest))
         # A piece that has settled stays, however long others of its batch take.
         means = torch.where(torch.from_numpy(moved)[:, None, None], updated, means)
-    return means
+    return means, assign(points, means)
 
 
-def train_on_gpu(points: Tensor, means: Tensor, iterations: int) -> Tensor:
+def train_on_gpu(
+    points: Tensor, means: Tensor, iterations: int, sizes: Int64 | None = None, parts: Int64 | None = None
+) -> tuple[Tensor, Int64]:
     """The same without a word from the device. Sums are products: unlike scattered ones they add in a fixed order."""
-    parts = torch.arange(means.size(1), device=points.device)
+    inside = _below(sizes, points.size(1), points.device)
+    absent = None if parts is None else ~_below(parts, means.size(1), points.device)
+    numbers = torch.arange(means.size(1), device=points.device)
     for _ in range(iterations):
-        labels, nearest = _assign_on_gpu(points, means)
-        counts = torch.zeros(means.shape[:2], device=points.device).scatter_add_(1, labels, torch.ones_like(nearest))
+        labels, nearest = _assign_on_gpu(points, means, absent)
+        counts = torch.zeros(means.shape[:2], device=points.device)
+        counts.scatter_add_(1, labels, inside.float().expand_as(nearest))
         sums = torch.zeros_like(means)
-        for some in _stretches(points, len(parts)):
-            sums.baddbmm_((labels[:, some, None] == parts).float().mT, points[:, some])
-        means = _filled(sums / counts.clamp(min=1)[..., None], counts == 0, points, nearest)
-    return means
+        for some in _stretches(points, len(numbers)):
+            mine = (labels[:, some, None] == numbers) & inside[:, some, None]
+            sums.baddbmm_(mine.float().mT, points[:, some])
+        empty = counts == 0 if absent is None else (counts == 0) & ~absent
+        means = _filled(sums / counts.clamp(min=1)[..., None], empty, points, nearest, inside)
+    return means, _assign_on_gpu(points, means, absent)[0].cpu().numpy()
 
 
-def _filled(means: Tensor, empty: Tensor, points: Tensor, nearest: Tensor) -> Tensor:
+def _below(counts: Int64 | None, most: int, device: torch.device) -> Tensor:
+    """Which of the numbers up to `most` are below each count (B,). (B, most) bool; (1, most), all of them, if None."""
+    numbers = torch.arange(most, device=device)
+    return numbers[None] >= 0 if counts is None else numbers < torch.from_numpy(counts.copy()).to(device)[:, None]
+
+
+def _filled(means: Tensor, empty: Tensor, points: Tensor, nearest: Tensor, inside: Tensor | None = None) -> Tensor:
     """Means (B, g, d), those of empty parts (B, g) replaced: the first of a piece takes the row that is farthest from
-    its mean, the next the next. nearest: (B, n), as `assign` gives it."""
-    far = torch.linalg.vector_norm(points, dim=-1).square_().add_(nearest).argsort(dim=1, descending=True, stable=True)
+    its mean, the next the next. nearest: (B, n), as `_assign` gives it; inside: (B, n), which rows are there."""
+    apart = torch.linalg.vector_norm(points, dim=-1).square_().add_(nearest)
+    if inside is not None:
+        apart = apart.masked_fill_(~inside, -torch.inf)
+    far = apart.argsort(dim=1, descending=True, stable=True)
     rows = far.gather(1, (empty.cumsum(1) - 1).clamp_(0, far.size(1) - 1))
     return torch.where(empty[..., None], points.gather(1, rows[..., None].expand_as(means)), means)
 
@@ -107,9 +126,11 @@ def _assign(points: Tensor, means: Tensor) -> tuple[Int64, NDArray[np.float32]]:
     return labels, nearest
 
 
-def _assign_on_gpu(points: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
-    """The same, on a GPU."""
+def _assign_on_gpu(points: Tensor, means: Tensor, absent: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The same, on a GPU; absent: (B, g), which means are not there."""
     squares, transposed = means.square().sum(dim=-1)[:, None], means.mT
+    if absent is not None:
+        squares = squares.masked_fill(absent[:, None], torch.inf)
     found: list[Any] = [
         torch.baddbmm(squares, points[:, some], transposed, alpha=-2).min(dim=2)
         for some in _stretches(points, means.size(1))

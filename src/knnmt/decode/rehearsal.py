@@ -5,10 +5,13 @@ their first use, and matrix products of other sizes are other kernels: there, ba
 """
 
 from collections.abc import Sequence
+from itertools import product
+from weakref import WeakSet
 
 import torch
 
 from knnmt.decode import ready
+from knnmt.decode.batches import batches
 from knnmt.decode.beam import search
 from knnmt.decode.kernels import extend
 from knnmt.decode.settings import TranslateSettings
@@ -17,16 +20,22 @@ from knnmt.model.tokenizer import SpecialTokens
 from knnmt.model.transformer import Transformer
 
 PAIR = (2, 1)  # sentences of these lengths: one of them is padded
-ON_GPU = (1024, 512, 256, 128, 64, 32, 8, 1)  # sentences of a batch
+ON_GPU = (1024, 768, 512, 384, 256, 192, 128, 96, 64, 32, 8, 1)  # sentences of a batch
 BEAMS = TranslateSettings().beam
-TOKENS, STEPS = 40, 4  # of each: the steps are run, captured and replayed
+LENGTHS = (96, 48, 16)  # their tokens
+STEPS = 4  # of each batch: they are run, captured and replayed
+_rehearsed: WeakSet[Transformer] = WeakSet()
 
 
 def rehearse(model: Transformer, special: SpecialTokens) -> None:
     """Prepare a model: on a GPU now, on a CPU beside other work if the loops are cached or once they are wanted."""
-    if model.device.type == "cuda":
-        for size in ON_GPU:
-            _search(model, special, [TOKENS] * size, [STEPS] * size, (BEAMS,))
+    if model.device.type == "cuda" and model not in _rehearsed:
+        _rehearsed.add(model)
+        for size, length in product(ON_GPU, LENGTHS):
+            lengths = [min(length, model.architecture.max_positions)] * size
+            fitting = next(batches(lengths, None, model.device, model.architecture, BEAMS))
+            if len(fitting) == size:
+                _search(model, special, lengths, [STEPS] * size, (BEAMS,))
     if model.device.type == "cpu" and model.decoder.embedding.weight.dtype == torch.float32:
         ready.begin(lambda: _search(model, special, PAIR, (4, 3), (1, 2)), extend.cached)  # type: ignore[attr-defined]
 
