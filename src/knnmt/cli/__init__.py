@@ -9,7 +9,6 @@ import gc
 from knnmt.cli import bench, corpora, demo, evaluation, memory, reproduce, serve, stores, translation  # noqa: F401
 from knnmt.cli.app import app
 
-
 COLLECTED = 50_000, 20, 100  # allocations, and collections of the younger objects, between two collections
 
 
