@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knnmt.text.words import diagonal, words
 from knnmt.model.checkpoint import load
+from knnmt.text.words import diagonal, words
 from knnmt.translate.word_alignment import WordAligner
 
 

@@ -34,7 +34,8 @@ class TranslateSettings(Settings):
     sentences: bool = Field(default=True, description="translate a text sentence by sentence")
     spans: bool = Field(default=True, description="protect placeholders, tags, numbers and the like")
     protect: tuple[str, ...] = Field(
-        default=(), description="kinds of spans to protect; default: all but colon"  # for :name
+        default=(),
+        description="kinds of spans to protect; default: all but colon",  # for :name
     )
     stop_loops: bool = Field(default=False, description="stop a translation that repeats itself")
     evidence: bool = Field(default=False, description="record the evidence behind each token")

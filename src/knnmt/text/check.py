@@ -7,9 +7,24 @@ from knnmt.text.held import Held, Item
 from knnmt.text.spans import ON, find
 
 # what a translation must not have of its own
-INVENTED = ON & {"printf", "qt", "brace", "mustache", "percent", "dollar", "icu", "tag", "entity", "escape", "url", "email"}
+INVENTED = ON & {
+    "printf",
+    "qt",
+    "brace",
+    "mustache",
+    "percent",
+    "dollar",
+    "icu",
+    "tag",
+    "entity",
+    "escape",
+    "url",
+    "email",
+}
 # the arguments of these are taken in order
-POSITIONAL = re.compile(r"%[-+#0']*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGaAcCsSp@]|\{(?:[:!][^{}]*)?\}")
+POSITIONAL = re.compile(
+    r"%[-+#0']*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGaAcCsSp@]|\{(?:[:!][^{}]*)?\}"
+)
 
 
 def problem(source: Sequence[Item], target: Sequence[Item]) -> str:

@@ -28,9 +28,7 @@ _LARGE = {
     "de": {30: "dreißig", 40: "vierzig", 50: "fünfzig", 60: "sechzig", 70: "siebzig", 80: "achtzig", 90: "neunzig",
            100: "hundert", 1000: "tausend"},
 }  # fmt: skip
-WORDS = {
-    language: dict(enumerate(small.split())) | _LARGE[language] for language, small in (("en", _EN), ("de", _DE))
-}
+WORDS = {language: dict(enumerate(small.split())) | _LARGE[language] for language, small in (("en", _EN), ("de", _DE))}
 SMALL = 12  # up to here other languages may write a number in words
 
 

@@ -23,5 +23,5 @@ def _ends(text: str, mark: re.Match[str]) -> bool:
     if mark[0][0] != "." or mark.start() == 0:
         return True
     words = text[max(0, mark.start() - LOOKBEHIND) : mark.start()].split()[-1:]
-    word = words[0].lstrip("(„“\"«") if words else ""
+    word = words[0].lstrip('(„“"«') if words else ""
     return len(word) > 1 and not word.isdigit() and word.lower() not in ABBREVIATIONS

@@ -90,7 +90,9 @@ def _items(source: Inline, spans: Sequence[Span]) -> list[Item]:
     """Text, spans and inline codes in turn; a span with a code inside it is text."""
     inside = {span for span in spans for code in source.codes if span.start < code.at < span.end}
     found = [(span.start, 1, span) for span in spans if span not in inside]
-    marks = sorted([(code.at, 0, number) for number, code in enumerate(source.codes)] + found, key=lambda mark: mark[:2])  # type: ignore[operator]
+    marks = sorted(
+        [(code.at, 0, number) for number, code in enumerate(source.codes)] + found, key=lambda mark: mark[:2]
+    )  # type: ignore[operator]
     items: list[Item] = []
     numbers: dict[int, int] = {}  # of the codes
     count = at = 0

@@ -78,7 +78,9 @@ class Pipeline:
         if not unit.plain and self._known(source.text):
             unit = whole_unit(source)
             return unit, [Work(sentence.core, (LEFT_OUT,), known=True) for sentence in unit.sentences]
-        return unit, [self._work(sentence.core) if not sentence.empty else Work(sentence.core, ()) for sentence in unit.sentences]
+        return unit, [
+            self._work(sentence.core) if not sentence.empty else Work(sentence.core, ()) for sentence in unit.sentences
+        ]
 
     def _known(self, text: str) -> bool:
         """Whether the store has a text, and a translation of it with as many lines."""
@@ -141,10 +143,13 @@ class Pipeline:
         if unit.plain and len(works[0].found) == 1:
             return works[0].found[0][1]
         count = max((len(work.found) for work in works), default=0)
-        problems = tuple(f"left untranslated: {work.problem}" for work in works if work.problem and not work.found)
+        problems = tuple(work.problem for work in works if work.problem and not work.found)
         ranked = []
         for rank in range(max(count, 1)):
-            chosen = [work.found[min(rank, len(work.found) - 1)] if work.found else (work.items, UNTRANSLATED) for work in works]
+            chosen = [
+                work.found[min(rank, len(work.found) - 1)] if work.found else (work.items, UNTRANSLATED)
+                for work in works
+            ]
             target = unit.target([items for items, _ in chosen])
             parts = [part for _, part in chosen if part is not UNTRANSLATED]
             ranked.append(joined(parts or [UNTRANSLATED], target, problems + _differences(unit.source, target, parts)))
