@@ -62,6 +62,7 @@ class Lines:
     standin: "StandIn"
     settings: TranslateSettings
     between: Callable[[], None] | None
+    retrieves: bool = True
 
     def translate(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> list[Translation]:
         return self.standin.lines(texts, self.settings, self.between)

@@ -14,6 +14,7 @@ from knnmt.text import numbers
 from knnmt.text.check import problem
 from knnmt.text.held import Held, Item
 from knnmt.text.placement import CLOSING, Span, number, place
+from knnmt.text.spacing import spaced
 from knnmt.text.spans import TIME
 from knnmt.text.words import Link, words
 
@@ -92,7 +93,9 @@ class Carried:
         if better is None:
             missing = numbers.lost(self._numbers, translation, self._languages.target)
             return f"{missing[0]} is missing"
-        found = list(self._recognised(self.placed(better, align)))
+        if not better:
+            return "the translation is empty"
+        found = spaced(self.items, list(self._recognised(self.placed(better, align))))
         return problem(self.items, found) or found
 
     def placed(self, translation: str, align: Align) -> list[Item]:
@@ -174,9 +177,9 @@ class _Writer:
 def _choose(items: Sequence[Item], form: Form) -> Iterator[tuple[int, str]]:
     """What is written for each span, by number; nothing for those that are left out."""
     plain = "".join(item for item in items if isinstance(item, str))
-    raw = "".join(item if isinstance(item, str) else item.raw for item in items)
-    names, digits = _unused(NAMES, raw, "{%s}"), _unused(DIGITS, raw, "%s")
-    tags = _unused(TAGS, raw, "%s")
+    shown = "".join(item if isinstance(item, str) else item.raw for item in items if _stays(item, form))
+    names, digits = _unused(NAMES, shown, "{%s}"), _unused(DIGITS, shown, "%s")
+    tags = _unused(TAGS, shown, "<%s>")
     pairs: dict[int, str] = {}
     for held in items:
         if isinstance(held, str):
@@ -187,20 +190,24 @@ def _choose(items: Sequence[Item], form: Form) -> Iterator[tuple[int, str]]:
         if style == "written" and not held.code:
             yield held.number, held.raw
         elif held.partner is not None:
-            opening = held.partner > held.number
-            name = next(tags) if opening else pairs[held.partner]
-            pairs[held.number] = name
-            yield held.number, f"<{name}>" if opening else f"</{name}>"
+            tag = next(tags) if held.partner > held.number else pairs[held.partner].replace("<", "</")
+            pairs[held.number] = tag
+            yield held.number, tag
         elif style == "names" and held.raw in NATURAL and NATURAL[held.raw] not in plain:
             yield held.number, NATURAL[held.raw]
         else:
             yield held.number, next(digits if style == "digits" else names)
 
 
+def _stays(item: Item, form: Form) -> bool:
+    """Whether an item may be in the text for the model as it is."""
+    return isinstance(item, str) or item.kind == "number" or form.spans == "written"
+
+
 def _unused(pool: Sequence[str], text: str, form: str) -> Iterator[str]:
     """Carriers that do not occur in a text; more than the pool has are numbered."""
     numbered = (f"{word}{count}" for count in itertools.count(2) for word in pool)
-    return (form % word for word in itertools.chain(pool, numbered) if word not in text)
+    return (form % word for word in itertools.chain(pool, numbered) if form % word not in text)
 
 
 def _any_of(carriers: Sequence[str] | dict[str, list[Held]]) -> re.Pattern[str]:

@@ -4,7 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-GROUPS = re.compile(r"\d+(?:[.,:]\d+)*")
+DIGITS = r"\d{1,3}(?:[ \u00a0\u202f]\d{3})+(?![\d.,]\d)|\d+(?:[.,:]\d+)*"  # 10 000 is one number
+GROUPS = re.compile(rf"(?<!\d)(?:{DIGITS})")
 MINUS = ("-", "−")
 COMMA = frozenset("bg cs da de el es fi fr hr hu id it lt lv nb nl nn no pl pt ro ru sk sl sr sv tr uk vi".split())
 POINT = frozenset("en he ja ko th zh".split())
@@ -13,8 +14,8 @@ _GROUPED = {mark: re.compile(rf"[-−+]?\d{{1,3}}(?:\{mark}\d{{3}})+") for mark 
 _SWAP = str.maketrans(".,", ",.")
 _EN = (
     "zero one|once|first|single|a|an two|second|twice|both|double three|third|triple four|fourth|quarter five|fifth "
-    "six|sixth seven|seventh eight|eighth nine|ninth ten|tenth eleven|eleventh twelve|twelfth|dozen thirteen|thirteenth "
-    "fourteen|fourteenth fifteen|fifteenth sixteen|sixteenth seventeen|seventeenth eighteen|eighteenth "
+    "six|sixth seven|seventh eight|eighth nine|ninth ten|tenth eleven|eleventh twelve|twelfth|dozen "
+    "thirteen|thirteenth fourteen|fourteenth fifteen|fifteenth sixteen|sixteenth seventeen|seventeenth eighteen|eighteenth "
     "nineteen|nineteenth twenty|twentieth"
 )
 _DE = (
@@ -49,7 +50,7 @@ def _mixed(number: str, group: str, decimal: str) -> re.Match[str] | None:
 
 
 def _thousands(number: str, group: str) -> re.Match[str] | None:
-    return _GROUPED[group].fullmatch(number) if number.count(group) > 1 else None
+    return _GROUPED[group].fullmatch(number) if number.count(group) > 1 or number.endswith(f"{group}000") else None
 
 
 def lost(numbers: Sequence[str], target: str, language: str | None) -> list[str]:
@@ -62,8 +63,6 @@ def lost(numbers: Sequence[str], target: str, language: str | None) -> list[str]
             found[key] -= 1
         elif not _in_words(key, target, language):
             missing.append(number)
-    if missing and "".join(map(_digits, numbers)) == "".join(map(_digits, GROUPS.findall(target))):
-        return []  # 10 000 is 10,000
     return missing
 
 
@@ -102,7 +101,7 @@ def _key(number: str) -> str:
 
 def _negative(key: str, target: str) -> bool:
     """Whether a number of these digits has a minus."""
-    signed = re.finditer(r"(?:(?<![\w.,])[-−–]\s?|minus\s+|below\s+)(\d+(?:[.,:]\d+)*)", target, re.IGNORECASE)
+    signed = re.finditer(rf"(?:(?<![\w.,])[-−–]\s?|minus\s+|below\s+)({DIGITS})", target, re.IGNORECASE)
     return any(_key(found[1]) == key for found in signed)
 
 

@@ -30,7 +30,7 @@ def foreign(language: str | None) -> re.Pattern[str] | None:
         return None
     own = WRITTEN_WITH.get(script, (script,))
     letters = "".join(ranges for name, ranges in SCRIPTS.items() if name not in own)
-    return re.compile(f"[{letters}](?:[{letters}\\s،؛؟،。、·’'\"-]*[{letters}])?")
+    return re.compile(f"[{letters}](?:[{letters}\\s,.;:!?،؛؟。、·’'\"-]*[{letters}])?")
 
 
 def _script(language: str) -> str | None:

@@ -4,6 +4,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from knnmt.text.numbers import DIGITS
 from knnmt.text.scripts import foreign
 
 
@@ -46,9 +47,12 @@ RULES: dict[str, str] = {
         rf"(?<![\w.])[\w-]+\.(?:{ENDINGS})(?![\w])|(?<![\w.])[A-Za-z][\w.]*\(\)"
         r"|(?<![\w&])(?=[A-Za-z\d_]*[A-Za-z\d]_[A-Za-z\d])[A-Za-z_][A-Za-z\d_]*(?!\w)"
     ),
-    "hex": r"(?<!\w)0[xX][0-9a-fA-F]+(?!\w)|(?<!\w)[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}(?!\w)|(?<![\w&])#[0-9a-fA-F]{6}(?!\w)",
+    "hex": (
+        r"(?<!\w)(?:0[xX][0-9a-fA-F]+|[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12})(?!\w)"
+        r"|(?<![\w&])#[0-9a-fA-F]{6}(?!\w)"
+    ),
     "version": r"(?<![\w.])(?!\d{1,3}(?:\.\d{3}){2,}(?![\w.]\d))[vV]?\d+(?:\.\d+){2,}(?:-?[a-z]+\d*)?(?![\w])",
-    "number": r"(?<![\w.,])[-−+]?\d+(?:[.,:]\d+)*",
+    "number": rf"(?<![\w.,])[-−+]?(?:{DIGITS})",
     "script": "",  # by the source language: scripts.py
     "accelerator": "",  # of a label: accelerator.py
 }

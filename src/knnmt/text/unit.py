@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from knnmt.text.accelerator import Accelerator, accelerator
 from knnmt.text.held import Held, Item, has_letters
@@ -33,12 +33,11 @@ class Sentence:
 
 @dataclass
 class Unit:
-    """A text with its sentences."""
+    """A text with its sentences; `accelerator` is not in them."""
 
-    source: Inline
+    given: Inline
     sentences: list[Sentence]
     accelerator: Accelerator | None = None
-    spans: list[Span] = field(default_factory=list)
 
     @property
     def plain(self) -> bool:
@@ -58,6 +57,7 @@ class Unit:
 
 def unit_of(source: Inline, kinds: frozenset[str], language: str | None, *, sentences: bool = True) -> Unit:
     """A text in sentences, or lines if those are not to be split; `kinds` are the spans to protect."""
+    given = source
     spans = find(source.text, kinds, language) if kinds else []
     mark = accelerator(source.text, spans) if "accelerator" in kinds else None
     if mark is not None:
@@ -69,7 +69,7 @@ def unit_of(source: Inline, kinds: frozenset[str], language: str | None, *, sent
             pieces = [[source.text[a:b]] for a, b in zip([0, *ends], [*ends, len(source.text)], strict=True)]
     else:
         pieces = list(_cut(_items(source, spans), sentences=sentences))
-    return Unit(source, [_peeled(piece) for piece in pieces], mark, spans)
+    return Unit(given, [_peeled(piece) for piece in pieces], mark)
 
 
 def whole_unit(source: Inline) -> Unit:
@@ -95,8 +95,8 @@ def _items(source: Inline, spans: Sequence[Span]) -> list[Item]:
     )  # type: ignore[operator]
     items: list[Item] = []
     numbers: dict[int, int] = {}  # of the codes
-    count = at = 0
-    for place, _, what in marks:
+    at = 0
+    for count, (place, _, what) in enumerate(marks):
         if place > at:
             items.append(source.text[at:place])
             at = place
@@ -106,7 +106,6 @@ def _items(source: Inline, spans: Sequence[Span]) -> list[Item]:
         else:
             numbers[what] = count
             items.append(Held(source.codes[what].raw, "code", count, code=source.codes[what]))
-        count += 1
     if at < len(source.text):
         items.append(source.text[at:])
     return _paired(items, numbers, source.codes)

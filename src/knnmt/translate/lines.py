@@ -1,4 +1,4 @@
-"""Translations of lines: as the store has them verbatim, else by the search, with a second try where that went astray."""
+"""Translations of lines: as the store has them verbatim, else by the search, and again where that went astray."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -69,10 +69,14 @@ class Lines:
         return [match for match in found if match.number not in self.left_out]
 
     @property
+    def retrieves(self) -> bool:
+        """Whether a store has a say."""
+        return self.retriever is not None and self.retriever.settings.weight != 0
+
+    @property
     def _heard(self) -> AnyStore | None:
         """The store, where it has a say in whole texts: λ = 0 is base MT."""
-        retriever = self.retriever if self.settings.exact else None
-        return retriever.store if retriever is not None and retriever.settings.weight != 0 else None
+        return self.retriever.store if self.retriever is not None and self.retrieves and self.settings.exact else None
 
     def _known(self, text: str, matches: list[Match], decoded: Translation) -> Translation:
         """A text as the store has it; alternatives are the store's other translations, then the model's."""

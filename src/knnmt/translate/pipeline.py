@@ -33,6 +33,10 @@ class LineTranslator(Protocol):
     def settings(self) -> TranslateSettings:
         """How to translate."""
 
+    @property
+    def retrieves(self) -> bool:
+        """Whether a store has a say, whose segments have spans as they are written."""
+
     def translate(self, texts: Sequence[str], progress: Progress | None = None) -> list[Translation]:
         """One translation for each line."""
 
@@ -95,7 +99,7 @@ class Pipeline:
         if self._known(written(items)):
             codes = [item.raw if isinstance(item, Held) and item.code is None else item for item in items]
             return Work(codes, (LEFT_OUT,), known=True)
-        return Work(items, FORMS)
+        return Work(items, (WRITTEN, *FORMS) if self._lines.retrieves else FORMS)
 
     def _round(self, works: Sequence[Work], share: "_Share") -> list[Work]:
         """Translate sentences in the next form of each; those that fail and have another one are left."""
@@ -132,7 +136,8 @@ class Pipeline:
                 return  # an alternative of the model, on one line
             work.found.append((carried.placed(text, self._align), found))
             return
-        result = carried.read(found.text, self._align)
+        # without protection the model's word is taken; inline codes are always placed
+        result = carried.read(found.text, self._align) if self._kinds else carried.placed(found.text, self._align)
         if isinstance(result, str):
             work.problem = work.problem or result
         else:
@@ -140,33 +145,33 @@ class Pipeline:
 
     def _finished(self, unit: Unit, works: Sequence[Work]) -> Translation:
         """The translation of a text from those of its sentences."""
-        if unit.plain and len(works[0].found) == 1:
+        if unit.plain and works[0].found and not works[0].known and not works[0].found[0][1].alternatives:
             return works[0].found[0][1]
-        count = max((len(work.found) for work in works), default=0)
-        problems = tuple(work.problem for work in works if work.problem and not work.found)
-        ranked = []
-        for rank in range(max(count, 1)):
-            chosen = [
-                work.found[min(rank, len(work.found) - 1)] if work.found else (work.items, UNTRANSLATED)
-                for work in works
-            ]
-            target = unit.target([items for items, _ in chosen])
-            parts = [part for _, part in chosen if part is not UNTRANSLATED]
-            ranked.append(joined(parts or [UNTRANSLATED], target, problems + _differences(unit.source, target, parts)))
-        best, *others = ranked
-        return replace(best, alternatives=tuple(replace(other, evidence=()) for other in others))
+        ranks = range(max(1, *(len(work.found) for work in works))) if works else range(1)
+        best, *others = [self._joined(unit, works, rank) for rank in ranks]
+        sound = (replace(other, evidence=()) for other in others if not other.problems)
+        return replace(best, alternatives=tuple(sound))
+
+    def _joined(self, unit: Unit, works: Sequence[Work], rank: int) -> Translation:
+        """The translation of a text from those of this rank, or the last, of its sentences."""
+        chosen = [work.found[min(rank, len(work.found) - 1)] if work.found else (work.items, None) for work in works]
+        target = unit.target([items for items, _ in chosen])
+        parts = [part for _, part in chosen if part is not None] or [UNTRANSLATED]
+        problems = [work.problem for work in works if work.problem and not work.found]
+        if self._kinds and (differences := _differences(unit.given.text, target.text)):
+            problems += differences
+            if not any(part.match is not None for part in parts):  # what the store says is not changed
+                target = unit.given
+        return joined(parts, target, tuple(problems))
 
 
-def _differences(source: Inline, target: Inline, parts: Sequence[Translation]) -> tuple[str, ...]:
-    """Spans that the store's own translation of a text has not, or has too many of; it is not changed for that."""
-    if not any(part.match is not None for part in parts):
-        return ()
+def _differences(source: str, target: str) -> list[str]:
+    """The spans that a translation as a whole lacks, or has without reason."""
     ours, theirs = (
-        Counter(text[span.start : span.end] for span in find(text, INVENTED)) for text in (source.text, target.text)
+        Counter(text[span.start : span.end] for span in find(text, INVENTED)) for text in (source, target)
     )
-    missing, more = (ours - theirs).keys(), (theirs - ours).keys()
-    found = [f"the store's translation lacks {raw}" for raw in missing]
-    return (*found, *(f"the store's translation has {raw}, which the source has not" for raw in more))
+    lacking = [f"{raw} is missing" for raw in ours - theirs]
+    return lacking + [f"{raw} is not in the source" for raw in theirs - ours]
 
 
 class _Share:
