@@ -63,6 +63,7 @@ class Lines:
     settings: TranslateSettings
     between: Callable[[], None] | None
     retrieves: bool = True
+    whole: int = 0
 
     def translate(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> list[Translation]:
         return self.standin.lines(texts, self.settings, self.between)

@@ -1,5 +1,7 @@
 """What is protected in a text: a table of cases for each rule, and texts that only look like them."""
 
+from itertools import pairwise
+
 import pytest
 
 from knnmt.errors import SettingsError
@@ -16,8 +18,8 @@ CASES = [
     ("printf", "%s %(name)s %1$d %5.2f %-5s %ld 50%%", ["%s", "%(name)s", "%1$d", "%5.2f", "%-5s", "%ld", "%%"]),
     ("qt", "Datei %1 von %L2", ["%1", "%L2"]),
     ("dollar", "${HOME} und $name", ["${HOME}", "$name"]),
-    ("brace", "{} {0} {name} {name!r:>10} {0,number,integer}", ["{}", "{0}", "{name}", "{name!r:>10}", "{0,number,integer}"]),
-    ("icu", "Es {n, plural, one {ist # Datei} other {sind # Dateien}} da", ["{n, plural, one {ist # Datei} other {sind # Dateien}}"]),
+    ("brace", "{} {name} {name!r:>10} {0,number,integer}", ["{}", "{name}", "{name!r:>10}", "{0,number,integer}"]),
+    ("icu", "Es {n, plural, one {ist #} other {sind #}} da", ["{n, plural, one {ist #} other {sind #}}"]),
     ("entity", "A &amp; B&nbsp;C &#160; &#xA0;", ["&amp;", "&nbsp;", "&#160;", "&#xA0;"]),
     ("path", r"In C:\Temp\a.txt, /usr/lib oder ~/x.", [r"C:\Temp\a.txt", "/usr/lib", "~/x"]),
     ("escape", r"eins\nzwei\tdrei", [r"\n", r"\t"]),
@@ -34,7 +36,7 @@ CASES = [
 def test_spans_are_found_by_their_rule(kind: str, text: str, expected: list[str]) -> None:
     found = find(text, language="de")
     assert [text[span.start : span.end] for span in found if span.kind == kind] == expected
-    assert all(one.end <= other.start for one, other in zip(found, found[1:], strict=False))
+    assert all(one.end <= other.start for one, other in pairwise(found))
 
 
 def test_every_rule_has_a_case() -> None:
@@ -44,7 +46,8 @@ def test_every_rule_has_a_case() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "Das sind 50 % der Leute.", "100% sicher", "eine 100%ige Lösung", "a < b und c > d", "Müller & Söhne", "und/oder",
+        "Das sind 50 % der Leute.", "100% sicher", "eine 100%ige Lösung", "a < b und c > d", "Müller & Söhne",
+        "und/oder",
         "in km/h", "{kein Platzhalter}", "z.B. das Haus", "Punkt.Komma", "er – sie -- wir", "10:30 Uhr", "$5 kosten",
         "Er sagte: ja", "Ein_", "3.500.000 Euro",
     ],

@@ -22,6 +22,7 @@ class Copying:
     asked: list[str] = field(default_factory=list)
     change: Callable[[str], str] = str
     retrieves: bool = False
+    whole: int = 0
 
     def translate(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> list[Translation]:
         self.asked += texts

@@ -15,8 +15,8 @@ _SWAP = str.maketrans(".,", ",.")
 _EN = (
     "zero one|once|first|single|a|an two|second|twice|both|double three|third|triple four|fourth|quarter five|fifth "
     "six|sixth seven|seventh eight|eighth nine|ninth ten|tenth eleven|eleventh twelve|twelfth|dozen "
-    "thirteen|thirteenth fourteen|fourteenth fifteen|fifteenth sixteen|sixteenth seventeen|seventeenth eighteen|eighteenth "
-    "nineteen|nineteenth twenty|twentieth"
+    "thirteen|thirteenth fourteen|fourteenth fifteen|fifteenth sixteen|sixteenth seventeen|seventeenth "
+    "eighteen|eighteenth nineteen|nineteenth twenty|twentieth"
 )
 _DE = (
     "null ein\\w*|erst\\w* zwei\\w*|beide\\w*|doppel\\w* drei\\w*|dritt\\w* vier\\w* fünf\\w* sechs\\w* "

@@ -18,6 +18,9 @@ from knnmt.trace import Trace
 from knnmt.translate.result import Translation, concatenated
 from knnmt.translate.search import BatchSearch
 
+CHARACTERS = 4  # of a token, roughly
+LIKE_SEGMENTS = 2  # times as long as a store's mean segment a text may be, to be like one
+
 
 @dataclass(frozen=True)
 class Lines:
@@ -72,6 +75,12 @@ class Lines:
     def retrieves(self) -> bool:
         """Whether a store has a say."""
         return self.retriever is not None and self.retriever.settings.weight != 0
+
+    @property
+    def whole(self) -> int:
+        """The characters up to which a text is like the store's segments; 0 without a store."""
+        sizes = self.retriever.store.sizes if self.retriever is not None and self.retrieves else {}
+        return round(LIKE_SEGMENTS * CHARACTERS * sizes.get("entries", 0) / max(1, sizes.get("segments", 0)))
 
     @property
     def _heard(self) -> AnyStore | None:

@@ -37,6 +37,10 @@ class LineTranslator(Protocol):
     def retrieves(self) -> bool:
         """Whether a store has a say, whose segments have spans as they are written."""
 
+    @property
+    def whole(self) -> int:
+        """The characters up to which a text is like the store's segments: it is translated whole."""
+
     def translate(self, texts: Sequence[str], progress: Progress | None = None) -> list[Translation]:
         """One translation for each line."""
 
@@ -78,13 +82,25 @@ class Pipeline:
 
     def _plan(self, source: Inline) -> tuple[Unit, list[Work]]:
         """The sentences of a text, each with the forms to try; none for what needs no translation."""
-        unit = unit_of(source, self._kinds, self._languages.source, sentences=self._lines.settings.sentences)
+        unit = self._unit(source, sentences=self._lines.settings.sentences)
+        if len(unit.sentences) > 1 and self._stays_whole(unit):
+            unit = self._unit(source, sentences=False)
         if not unit.plain and self._known(source.text):
             unit = whole_unit(source)
             return unit, [Work(sentence.core, (LEFT_OUT,), known=True) for sentence in unit.sentences]
         return unit, [
             self._work(sentence.core) if not sentence.empty else Work(sentence.core, ()) for sentence in unit.sentences
         ]
+
+    def _unit(self, source: Inline, *, sentences: bool) -> Unit:
+        return unit_of(source, self._kinds, self._languages.source, sentences=sentences)
+
+    def _stays_whole(self, unit: Unit) -> bool:
+        """Whether a text of several sentences is better not split: the store has segments like it, and none of its
+        sentences alone."""
+        text = unit.given.text
+        short = len(text) <= self._lines.whole and text == one_line(text)
+        return short and not any(self._known(written(sentence.core)) for sentence in unit.sentences)
 
     def _known(self, text: str) -> bool:
         """Whether the store has a text, and a translation of it with as many lines."""
@@ -167,9 +183,7 @@ class Pipeline:
 
 def _differences(source: str, target: str) -> list[str]:
     """The spans that a translation as a whole lacks, or has without reason."""
-    ours, theirs = (
-        Counter(text[span.start : span.end] for span in find(text, INVENTED)) for text in (source, target)
-    )
+    ours, theirs = (Counter(text[span.start : span.end] for span in find(text, INVENTED)) for text in (source, target))
     lacking = [f"{raw} is missing" for raw in ours - theirs]
     return lacking + [f"{raw} is not in the source" for raw in theirs - ours]
 
