@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from knnmt.text import numbers
-from knnmt.text.check import problem
+from knnmt.text.check import invented, problem
 from knnmt.text.held import Held, Item
 from knnmt.text.placement import CLOSING, Span, number, place
 from knnmt.text.spacing import spaced
@@ -93,9 +93,13 @@ class Carried:
         if better is None:
             missing = numbers.lost(self._numbers, translation, self._languages.target)
             return f"{missing[0]} is missing"
-        if not better:
-            return "the translation is empty"
+        if strange := [raw for raw in invented(better) if raw not in self.text]:
+            return f"{strange[0]} is not in the source"
         found = spaced(self.items, list(self._recognised(self.placed(better, align))))
+        twice = _any_of(self._carriers)
+        for item in found:
+            if isinstance(item, str) and (more := twice.search(item)):
+                return f"{self._carriers[more[0]][0].raw} occurs too often"
         return problem(self.items, found) or found
 
     def placed(self, translation: str, align: Align) -> list[Item]:

@@ -15,10 +15,9 @@ from knnmt.decode.settings import TranslateSettings
 from knnmt.store.digests import one_line
 from knnmt.store.numbering import Match
 from knnmt.text.carry import FORMS, LEFT_OUT, WRITTEN, Align, Carried, Form, Languages
-from knnmt.text.check import INVENTED
+from knnmt.text.check import invented
 from knnmt.text.held import Held, Item, written
 from knnmt.text.inline import Inline
-from knnmt.text.spans import find
 from knnmt.text.unit import Unit, unit_of, whole_unit
 from knnmt.translate.result import Translation, joined
 
@@ -55,6 +54,7 @@ class Work:
     items: list[Item]
     forms: Sequence[Form]
     known: bool = False  # the store has it: it is taken as it is
+    plain: bool = False  # its text is this sentence and nothing else
     tried: set[str] = field(default_factory=set)
     found: list[tuple[list[Item], Translation]] = field(default_factory=list)
     problem: str = ""
@@ -89,7 +89,8 @@ class Pipeline:
             unit = whole_unit(source)
             return unit, [Work(sentence.core, (LEFT_OUT,), known=True) for sentence in unit.sentences]
         return unit, [
-            self._work(sentence.core) if not sentence.empty else Work(sentence.core, ()) for sentence in unit.sentences
+            Work(sentence.core, ()) if sentence.empty else self._work(sentence.core, unit.plain)
+            for sentence in unit.sentences
         ]
 
     def _unit(self, source: Inline, *, sentences: bool) -> Unit:
@@ -108,10 +109,10 @@ class Pipeline:
         breaks = text.strip().count("\n")
         return bool(found) and (not breaks or found[0].segment.target.strip().count("\n") == breaks)
 
-    def _work(self, items: list[Item]) -> Work:
+    def _work(self, items: list[Item], plain: bool) -> Work:
         held = any(isinstance(item, Held) for item in items)
         if not held:
-            return Work(items, (WRITTEN,))
+            return Work(items, (WRITTEN,), plain=plain)
         if self._known(written(items)):
             codes = [item.raw if isinstance(item, Held) and item.code is None else item for item in items]
             return Work(codes, (LEFT_OUT,), known=True)
@@ -154,6 +155,8 @@ class Pipeline:
             return
         # without protection the model's word is taken; inline codes are always placed
         result = carried.read(found.text, self._align) if self._kinds else carried.placed(found.text, self._align)
+        if not found.text and not work.plain:
+            result = "the translation is empty"
         if isinstance(result, str):
             work.problem = work.problem or result
         else:
@@ -161,7 +164,7 @@ class Pipeline:
 
     def _finished(self, unit: Unit, works: Sequence[Work]) -> Translation:
         """The translation of a text from those of its sentences."""
-        if unit.plain and works[0].found and not works[0].known and not works[0].found[0][1].alternatives:
+        if unit.plain and works[0].found and not works[0].known:
             return works[0].found[0][1]
         ranks = range(max(1, *(len(work.found) for work in works))) if works else range(1)
         best, *others = [self._joined(unit, works, rank) for rank in ranks]
@@ -183,7 +186,7 @@ class Pipeline:
 
 def _differences(source: str, target: str) -> list[str]:
     """The spans that a translation as a whole lacks, or has without reason."""
-    ours, theirs = (Counter(text[span.start : span.end] for span in find(text, INVENTED)) for text in (source, target))
+    ours, theirs = Counter(invented(source)), Counter(invented(target))
     lacking = [f"{raw} is missing" for raw in ours - theirs]
     return lacking + [f"{raw} is not in the source" for raw in theirs - ours]
 
