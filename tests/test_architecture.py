@@ -32,6 +32,7 @@ ORDER = (
     ),
     ("corpus",),
     ("align",),
+    ("text",),
     ("model",),
     ("search",),
     ("store",),
@@ -47,7 +48,7 @@ ORDER = (
     ("cli",),
 )
 BASE, API = "errors, host, settings, …", "translate, evidence, tune, evaluate, hf"
-NAMES = {0: BASE, 11: API}  # of groups of several, in the picture
+NAMES = {0: BASE, 12: API}  # of groups of several, in the picture
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
 LAZY = {"knnmt", "knnmt.__main__"}  # the package itself, which imports its public names when they are asked for
 

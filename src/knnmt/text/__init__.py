@@ -1,0 +1,1 @@
+"""Text around the model: inline codes, protected spans, sentences, white space. Knows nothing of models."""
