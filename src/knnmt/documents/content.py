@@ -9,8 +9,8 @@ from functools import cached_property
 
 from knnmt import encoding
 from knnmt.documents.patches import Patch, applied
-from knnmt.errors import DataError
-from knnmt.languages import Languages
+from knnmt.errors import DataError, UsageError
+from knnmt.languages import Languages, closeness
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF32_LE, "utf-32-le"), (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -60,6 +60,15 @@ class Content:
     def source(self) -> str:
         """The tag of the source language, "" if nobody named it."""
         return self.languages.source if self.languages is not None else ""
+
+    def require(self, *, source: str = "", target: str = "") -> None:
+        """Refuse a file that declares other languages than those of the translation."""
+        for asked, found, side in ((self.source, source, "from"), (self.target, target, "into")):
+            if asked and found and not closeness(asked, found):
+                raise UsageError(
+                    f"{self.name}: the file is to be translated {side} {found!r}, but the translation is {side} "
+                    f"{asked!r}; choose another model, or correct the language in the file"
+                )
 
     def edited(self, patches: Iterable[Patch], spell: Callable[[str], str] | None) -> bytes:
         """The bytes of the file with these edits; `spell` writes a character that the encoding does not have."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from knnmt.documents.content import Content
 from knnmt.documents.formats import Format, format_of
-from knnmt.documents.unit import Entry, Unit
+from knnmt.documents.unit import Entry, Left, Unit
 from knnmt.errors import DataError, UsageError
 from knnmt.files import write_whole
 from knnmt.languages import Languages
@@ -28,6 +28,11 @@ class Document:
     def units(self) -> Iterator[Unit]:
         """The texts to translate, in the order of the file."""
         return (unit for entry in self.entries for unit in entry.units)
+
+    @property
+    def left(self) -> list[Left]:
+        """The texts that are left as they are."""
+        return [entry for entry in self.entries if isinstance(entry, Left)]
 
     def to_bytes(self) -> bytes:
         """The file with its translations; without any, it is the file as it was."""

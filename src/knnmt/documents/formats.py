@@ -5,10 +5,25 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from knnmt.documents import markup
+from knnmt.documents import properties
+from knnmt.documents.android import read_android
+from knnmt.documents.apple import read_strings
 from knnmt.documents.content import Content, decoded
+from knnmt.documents.html import read_html
+from knnmt.documents.json_messages import read_json
+from knnmt.documents.lines import read_lines
+from knnmt.documents.markdown import read_markdown
+from knnmt.documents.markup import spelled
 from knnmt.documents.po import read_po
+from knnmt.documents.properties import read_properties
+from knnmt.documents.qt import read_qt
+from knnmt.documents.subtitles import read_srt, read_vtt
+from knnmt.documents.tables import read_csv, read_tsv
+from knnmt.documents.tmx import read_tmx
 from knnmt.documents.unit import Entry
+from knnmt.documents.xcstrings import read_xcstrings
+from knnmt.documents.xliff import read_xliff
+from knnmt.documents.yaml_messages import read_yaml
 from knnmt.errors import UsageError
 
 
@@ -28,10 +43,28 @@ class Format:
         return decoded(data, name, self.declares)
 
 
-_XML = {"declares": "xml", "spell": markup.spelled}
 FORMATS = (
     Format("po", "gettext PO", (".po", ".pot"), read_po, "catalog"),
+    Format("xliff", "XLIFF", (".xlf", ".xliff"), read_xliff, "xml", spelled),
+    Format("tmx", "TMX", (".tmx",), read_tmx, "xml", spelled),
+    Format("qt", "Qt Linguist", (".ts",), read_qt, "xml", spelled),
+    Format("android", "Android strings", (".xml",), read_android, "xml", spelled),
+    Format("html", "HTML", (".html", ".htm", ".xhtml"), read_html, "page", spelled),
+    Format("markdown", "Markdown", (".md", ".markdown"), read_markdown),
+    Format("json", "JSON", (".json", ".arb"), read_json),
+    Format("yaml", "YAML", (".yaml", ".yml"), read_yaml),
+    Format("properties", "Java properties", (".properties",), read_properties, "latin-1", properties.spelled),
+    Format("strings", "Apple strings", (".strings",), read_strings),
+    Format("xcstrings", "Apple string catalog", (".xcstrings",), read_xcstrings),
+    Format("srt", "SubRip", (".srt",), read_srt),
+    Format("vtt", "WebVTT", (".vtt",), read_vtt),
+    Format("csv", "CSV", (".csv",), read_csv),
+    Format("tsv", "TSV", (".tsv", ".tab"), read_tsv),
+    Format("text", "plain text", (".txt",), read_lines),
 )
+# suffixes that other formats have too: what a file of ours contains near its start (TypeScript has `.ts`)
+_ROOTS = {".ts": rb"<TS[\s>]", ".xml": rb"<resources[\s>]"}
+_SAMPLE = 1 << 16
 BY_NAME = {each.name: each for each in FORMATS}
 
 
@@ -48,6 +81,11 @@ def format_of(name: str, data: bytes, asked: str | None = None) -> Format:
 
 
 def known(path: PurePath, data: bytes) -> Format | None:
-    """The format of a file by its suffix and, where several share one, by its content; None if there is none."""
+    """The format of a file by its suffix and, where others share that, by its content; None if there is none."""
     suffix = path.suffix.lower()
-    return next((each for each in FORMATS if suffix in each.suffixes), None)
+    found = next((each for each in FORMATS if suffix in each.suffixes), None)
+    root = _ROOTS.get(suffix)
+    if found is None or root is None:
+        return found
+    start = data[:_SAMPLE].replace(b"\0", b"")  # UTF-16 too
+    return found if re.search(root, start) else None

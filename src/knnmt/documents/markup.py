@@ -250,31 +250,61 @@ def escape(text: str, *, like: str = "") -> str:
     return text.replace("'", "&apos;") if "&apos;" in like else text
 
 
-def written(target: Inline, content: Content, source: Element) -> str:
-    """A translation as the content of an element, in the way in which the source is written."""
+def written(target: Inline, content: Content, source: Element, prepare: Callable[[str], str] = str) -> str:
+    """A translation as the content of an element, in the way in which the source is written.
+
+    `prepare` adds the format's own escapes to a piece of text.
+    """
     raw = content.text[source.inner : source.outer]
-    if raw.lstrip().startswith("<![CDATA[") and not target.codes and "]]>" not in target.text:
-        return f"<![CDATA[{target.text}]]>"
-    return target.written(lambda text: escape(text, like=raw))
+    if raw.lstrip().startswith("<![CDATA[") and not target.codes and "]]>" not in (text := prepare(target.text)):
+        return f"<![CDATA[{text}]]>"
+    return target.written(lambda text: escape(prepare(text), like=raw))
 
 
-def attribute(content: Content, element: Element, name: str, value: str | None) -> Patch | None:
-    """The edit that sets an attribute of a start tag (None: removes it), if there is anything to edit."""
+# ---------------------------------------------------------------------------------------------------------- new tags
+
+
+def tag(content: Content, element: Element, **values: str | None) -> str:
+    """The start tag of an element with attributes set, or removed (None); `_` stands for `-` or `:` (`xml_lang`)."""
+    attributes = element.attributes.rstrip()
+    for key, value in values.items():
+        name = key.replace("xml_", "xml:").replace("_", "-")
+        found = next((each for each in _ATTRIBUTE.finditer(attributes) if each[1] == name), None)
+        before, after = (attributes[: found.start()], attributes[found.end() :]) if found else (attributes + " ", "")
+        if value is None:
+            attributes = before.rstrip() + after
+        else:
+            attributes = f'{before}{name}="{quoted(value)}"{after}'
+    return f"<{spelt(content, element)}{attributes}>"
+
+
+def spelt(content: Content, element: Element) -> str:
+    """The name of an element as it is written, with its prefix."""
+    return content.text[element.start + 1 : element.attributes_at]
+
+
+def prefix(content: Content, element: Element) -> str:
+    """The prefix of an element's name, with its colon."""
+    return spelt(content, element).removesuffix(element.name)
+
+
+def indent(content: Content, element: Element) -> str:
+    """The line end and the white space before an element, to put another of its kind on a line of its own."""
+    start = content.text.rfind("\n", 0, element.start) + 1
+    space = content.text[start : element.start]
+    return content.newline + space if start and not space.strip() else ""
+
+
+def attribute(content: Content, element: Element, name: str, value: str) -> Iterator[Patch]:
+    """The edit that sets an attribute of an element of which nothing else changes."""
     offset = element.attributes_at
     for found in _ATTRIBUTE.finditer(element.attributes):
         if found[1] == name:
-            if value is None:
-                before = element.attributes[: found.start()]
-                space = len(before) - len(before.rstrip())
-                return Patch(offset + found.start() - space, offset + found.end(), "")
             group = 2 if found[2] is not None else 3
-            return Patch(offset + found.start(group), offset + found.end(group), quoted(value))
-    if value is None:
-        return None
-    end = element.inner - (2 if element.empty else 1)
-    while content.text[end - 1].isspace():
-        end -= 1
-    return Patch(end, end, f' {name}="{quoted(value)}"')
+            yield Patch(offset + found.start(group), offset + found.end(group), quoted(value))
+            return
+    end = offset + len(element.attributes.rstrip())
+    yield Patch(end, end, f' {name}="{quoted(value)}"')
 
 
 def quoted(value: str) -> str:

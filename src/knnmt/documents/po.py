@@ -3,14 +3,14 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from gettext import c2py  # type: ignore[attr-defined]
 
 from knnmt.documents.content import Content
 from knnmt.documents.patches import Patch
 from knnmt.documents.plurals import plurals_of
-from knnmt.documents.unit import Entry, State, Unit
-from knnmt.errors import UsageError
-from knnmt.languages import closeness, normal_tag
+from knnmt.documents.unit import Entry, Heading, State, Unit
+from knnmt.languages import normal_tag
 from knnmt.text.inline import Inline
 
 COLUMNS = 79  # of a wrapped line, with its quotes
@@ -67,8 +67,8 @@ def read_po(content: Content) -> Iterator[Entry]:
     sources, style = _sources(content, header), _Style.of(messages)
     found = [_Catalogued(content, each, sources, style) for each in messages if each.parts["msgid"].value]
     yield from found
-    if header is not None:
-        yield _Header(content, header, found)
+    if header is not None and content.target:
+        yield Heading(found, partial(_header, content, header))
 
 
 # ----------------------------------------------------------------------------------------------------------- parsing
@@ -153,11 +153,7 @@ def _sources(content: Content, header: _Message | None) -> tuple[str, ...]:
     """
     metadata = _metadata(header)
     language = metadata.get("Language", "").partition(".")[0].strip()
-    if content.target and language and not closeness(content.target, normal_tag(language)):
-        raise UsageError(
-            f"{content.name}: the catalog is {language!r}, but the translation is into {content.target!r}; "
-            "translate its template, or correct its Language header"
-        )
+    content.require(target=normal_tag(language))
     own = _PLURALS.search(metadata.get("Plural-Forms", ""))
     rule = plurals_of(content.target or normal_tag(language or "en"))
     count, expression = (int(own[1]), own[2]) if own is not None else (rule.count, rule.expression)
@@ -169,29 +165,18 @@ def _sources(content: Content, header: _Message | None) -> tuple[str, ...]:
     return tuple("msgid" if form == one else "msgid_plural" for form in range(count))
 
 
-class _Header(Entry):
-    """The header: gets the target language and its plural forms, where it has none, once a message is translated."""
-
-    def __init__(self, content: Content, message: _Message, messages: list["_Catalogued"]) -> None:
-        self.content, self.message, self.messages, self.units = content, message, messages, ()
-
-    @property
-    def changed(self) -> bool:
-        """Whether any message got a translation."""
-        return bool(self.content.target) and any(message.changed for message in self.messages)
-
-    def patches(self) -> Iterator[Patch]:
-        """The header with its fields for the target language."""
-        string, metadata = self.message.forms[0], _metadata(self.message)
-        lines = before = [line for raw in string.raw for line in _LINES.findall(raw)]
-        if not metadata.get("Language"):
-            lines = _replaced(lines, "Language", self.content.target.replace("-", "_"))
-        if not _PLURALS.search(metadata.get("Plural-Forms", "")):
-            lines = _replaced(lines, "Plural-Forms", plurals_of(self.content.target).header)
-        lines = [line.replace("charset=CHARSET", "charset=UTF-8") for line in lines]
-        if lines != before:
-            yield Patch(string.begins, string.end, self.content.newline.join(['""', *(f'"{line}"' for line in lines)]))
-            yield from _flagged(self.content, self.message, fuzzy=False)
+def _header(content: Content, message: _Message) -> Iterator[Patch]:
+    """Give the header the target language and its plural forms, where it has none."""
+    string, metadata = message.forms[0], _metadata(message)
+    lines = before = [line for raw in string.raw for line in _LINES.findall(raw)]
+    if not metadata.get("Language"):
+        lines = _replaced(lines, "Language", content.target.replace("-", "_"))
+    if not _PLURALS.search(metadata.get("Plural-Forms", "")):
+        lines = _replaced(lines, "Plural-Forms", plurals_of(content.target).header)
+    lines = [line.replace("charset=CHARSET", "charset=UTF-8") for line in lines]
+    if lines != before:
+        yield Patch(string.begins, string.end, content.newline.join(['""', *(f'"{line}"' for line in lines)]))
+        yield from _flagged(content, message, fuzzy=False)
 
 
 def _replaced(lines: list[str], name: str, value: str) -> list[str]:

@@ -59,6 +59,33 @@ class Entry(ABC):
         return min((unit.state for unit in self.units), key=list(State).index)
 
 
+class Heading(Entry):
+    """A part of a file that changes if any of its units does: the language that it names, its plural forms."""
+
+    def __init__(self, others: Sequence[Entry], write: Callable[[], Iterable[Patch]]) -> None:
+        self.units, self.others, self.write = (), others, write
+
+    @property
+    def changed(self) -> bool:
+        """Whether any other entry got a translation."""
+        return any(entry.changed for entry in self.others)
+
+    def patches(self) -> Iterable[Patch]:
+        """The edits of the heading."""
+        return self.write()
+
+
+class Left(Entry):
+    """A text that is left as it is, because nobody can translate it piece by piece: a message with ICU plurals."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        self.units, self.line, self.reason = (), line, reason
+
+    def patches(self) -> Iterator[Patch]:
+        """Nothing to edit."""
+        return iter(())
+
+
 class Value(Entry):
     """A text that its translation replaces, as in formats of one language: `text[start:end]`, by `write`."""
 
@@ -71,3 +98,16 @@ class Value(Entry):
         target = self.units[0].target
         assert target is not None
         yield Patch(self.start, self.end, self.write(target))
+
+
+def cut(inline: Inline, start: int, end: int) -> Inline:
+    """The text from one position to another; codes before and behind it stay at its ends."""
+    codes = tuple(code._replace(at=min(max(code.at, start), end) - start) for code in inline.codes)
+    return Inline(inline.text[start:end], codes)
+
+
+def trimmed(inline: Inline) -> tuple[str, Inline, str]:
+    """The white space before a text, the text, and the white space behind it."""
+    text = inline.text
+    start, end = len(text) - len(text.lstrip()), len(text.rstrip())
+    return (text, cut(inline, 0, 0), "") if start >= end else (text[:start], cut(inline, start, end), text[end:])
