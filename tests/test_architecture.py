@@ -32,6 +32,8 @@ ORDER = (
     ),
     ("corpus",),
     ("align",),
+    ("text",),
+    ("documents",),
     ("model",),
     ("search",),
     ("store",),
@@ -47,7 +49,7 @@ ORDER = (
     ("cli",),
 )
 BASE, API = "errors, host, settings, …", "translate, evidence, tune, evaluate, hf"
-NAMES = {0: BASE, 11: API}  # of groups of several, in the picture
+NAMES = {0: BASE, 13: API}  # of groups of several, in the picture
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
 LAZY = {"knnmt", "knnmt.__main__"}  # the package itself, which imports its public names when they are asked for
 

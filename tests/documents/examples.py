@@ -4,7 +4,7 @@ from knnmt.documents import Document, State, open_document
 from knnmt.languages import Languages
 from knnmt.text.inline import Inline
 
-DE_RU = Languages("en", "ru")
+EN_RU = Languages("en", "ru")
 
 PO = rb"""# Translations of a program.
 # Copyright
@@ -432,7 +432,7 @@ EXAMPLES: dict[str, bytes] = {
 }  # fmt: skip
 
 
-def opened(name: str, data: bytes | None = None, languages: Languages = DE_RU) -> Document:
+def opened(name: str, data: bytes | None = None, languages: Languages = EN_RU) -> Document:
     """An example, or another file of its format."""
     return open_document(EXAMPLES[name] if data is None else data, languages=languages, name=name)
 

@@ -64,7 +64,7 @@ FORMATS = (
 )
 # suffixes that other formats have too: what a file of ours contains near its start (TypeScript has `.ts`)
 _ROOTS = {".ts": rb"<TS[\s>]", ".xml": rb"<resources[\s>]"}
-_SAMPLE = 1 << 16
+SAMPLE = 1 << 16  # bytes of a file by which its format is told
 BY_NAME = {each.name: each for each in FORMATS}
 
 
@@ -87,5 +87,5 @@ def known(path: PurePath, data: bytes) -> Format | None:
     root = _ROOTS.get(suffix)
     if found is None or root is None:
         return found
-    start = data[:_SAMPLE].replace(b"\0", b"")  # UTF-16 too
+    start = data[:SAMPLE].replace(b"\0", b"")  # UTF-16 too
     return found if re.search(root, start) else None

@@ -103,10 +103,11 @@ def _unit(content: Content, lines: list[tuple[int, int]], references: set[str], 
     if not _LETTER.search(text):
         return None
     escaped = {piece.raw[1] for piece in pieces if piece.text is not None and len(piece.raw) == 2 and piece.raw[0] == "\\"}
+    special = escaped | {mark for mark in "\\`*_[]<~" if mark not in text}  # unless the source has it, harmless
     width = max(NARROWEST, *(b - a for a, b in lines)) if len(lines) > 1 else 0
 
     def escape(some: str) -> str:
-        some = "".join("\\" + letter if letter in escaped else letter for letter in some.replace("\n", " "))
+        some = "".join("\\" + letter if letter in special else letter for letter in some.replace("\n", " "))
         return some.replace("|", "\\|") if cell and "|" not in escaped else some
 
     def write(target: Inline) -> str:
