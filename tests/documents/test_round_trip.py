@@ -68,7 +68,7 @@ def test_xml_in_its_declared_encoding_spells_what_that_lacks(name: str) -> None:
     document = opened(name, data)
     assert document.content.encoding == "iso-8859-1"
     unit = next(iter(document.units))
-    unit.set(Inline("Grüße Привет", unit.source.codes))
+    unit.set(Inline.plain("Grüße Привет"))
     assert b"Gr\xfc\xdfe &#1055;&#1088;" in document.to_bytes()
 
 
@@ -116,18 +116,16 @@ def _read_back(name: str, text: str, number: int) -> str:
     """Give a unit this translation, and read what the file has then."""
     document = opened(name)
     units = list(document.units)
-    number %= len(units)
+    number %= len(units) - 2 * (name == "strings.xml")  # forms that the source does not have
     codes = tuple(code._replace(at=0 if n < len(units[number].source.codes) / 2 else len(text))
                   for n, code in enumerate(units[number].source.codes))  # fmt: skip
     units[number].set(Inline(text, codes))
     again = open_document(document.to_bytes(), languages=None if name in ONE_LANGUAGE else EN_RU, name=name)
     after = list(again.units)
-    if name == "strings.xml":  # plurals of the target language are there now, behind the others
-        after = [unit for unit in after if unit.key == units[number].key]
-        number -= next(n for n, unit in enumerate(units) if unit.key == units[number].key)
     found = after[number].source if name in ONE_LANGUAGE else after[number].target
     assert found is not None
-    return found.text
+    # gettext wants line feeds where the source has them, and so do blocks of YAML
+    return found.text.rstrip("\n") if name in ("app.po", "en.yml") else found.text
 
 
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in ("page.md", "film.srt")])
@@ -135,8 +133,8 @@ def _read_back(name: str, text: str, number: int) -> str:
 @given(text=TEXTS, number=st.integers(0, 50))
 def test_any_translation_is_read_back(name: str, text: str, number: int) -> None:
     text = f"a{text}z"
-    if name == "memory.tmx" or name in XML:
-        text = text.replace("\x1f", "")
+    if name == "page.html":
+        text += "."  # before a <br>, that ends a sentence
     if name in FLOWING or name == "table.tsv":
         text = " ".join(text.split())
     if name in ("text.txt", "table.tsv") or "://" in text or "{" in text:

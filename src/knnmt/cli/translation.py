@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from knnmt import terminal
-from knnmt.cli import documents
 from knnmt.cli.app import (
     DeviceOption,
     JsonOption,
@@ -28,6 +27,7 @@ from knnmt.cli.app import (
     use_threads,
     weighted,
 )
+from knnmt.cli.documents import planned, run
 from knnmt.cli.options import Command, Fields, options
 from knnmt.errors import UsageError
 
@@ -97,13 +97,13 @@ def translate(
 
     if leave_out_own and not store:
         raise UsageError("--leave-out-own needs a store (--store)")
-    plan = documents.planned(inputs or [], output, format, columns, everything=all_units)
+    plan = planned(inputs or [], output, format, columns, everything=all_units)
     if plan is not None:
         if leave_out_own:
             raise UsageError("--leave-out-own is for plain text")
         chosen, stores = retrieval_settings(settings_file, **retrieval), weighted(store, store_weights)
         translator = _translator(model, stores, system, chosen, langs, device, precision, threads)
-        documents.run(plan, translator, settings, langs, as_json=as_json)
+        run(plan, translator, settings, langs, as_json=as_json)
         return
     input = inputs[0] if inputs else None
     with contextlib.ExitStack() as stack:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from knnmt.documents import properties
 from knnmt.documents.android import read_android
 from knnmt.documents.apple import read_strings
 from knnmt.documents.content import Content, decoded
@@ -16,6 +15,7 @@ from knnmt.documents.markdown import read_markdown
 from knnmt.documents.markup import spelled
 from knnmt.documents.po import read_po
 from knnmt.documents.properties import read_properties
+from knnmt.documents.properties import spelled as spelled_in_java
 from knnmt.documents.qt import read_qt
 from knnmt.documents.subtitles import read_srt, read_vtt
 from knnmt.documents.tables import read_csv, read_tsv
@@ -53,7 +53,7 @@ FORMATS = (
     Format("markdown", "Markdown", (".md", ".markdown"), read_markdown),
     Format("json", "JSON", (".json", ".arb"), read_json),
     Format("yaml", "YAML", (".yaml", ".yml"), read_yaml),
-    Format("properties", "Java properties", (".properties",), read_properties, "latin-1", properties.spelled),
+    Format("properties", "Java properties", (".properties",), read_properties, "latin-1", spelled_in_java),
     Format("strings", "Apple strings", (".strings",), read_strings),
     Format("xcstrings", "Apple string catalog", (".xcstrings",), read_xcstrings),
     Format("srt", "SubRip", (".srt",), read_srt),

@@ -86,7 +86,8 @@ def _runs(text: str) -> Iterator[list[_Piece]]:
 
 def _ends_line(run: list[_Piece]) -> bool:
     """Whether a line break ends a text, by what stands before it: the end of a sentence, or another break."""
-    last = next((piece for piece in reversed(run) if piece.text is None or piece.text.strip()), None)
+    seen = (piece for piece in reversed(run) if not piece.closes and (piece.text is None or piece.text.strip()))
+    last = next(seen, None)
     if last is None or last.text is None:
         return last is None or last.alone == "br"
     return last.text.rstrip().endswith((".", "!", "?", "…", ":", ";"))

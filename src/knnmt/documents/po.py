@@ -64,7 +64,7 @@ def read_po(content: Content) -> Iterator[Entry]:
     """The messages of a catalog, without its obsolete ones, and its header."""
     messages = list(_messages(content))
     header = next((each for each in messages if "msgctxt" not in each.parts and not each.parts["msgid"].value), None)
-    sources, style = _sources(content, header), _Style.of(messages)
+    sources, style = _sources(content, header), _Style.of([each for each in messages if each is not header])
     found = [_Catalogued(content, each, sources, style) for each in messages if each.parts["msgid"].value]
     yield from found
     if header is not None and content.target:

@@ -10,7 +10,8 @@ from knnmt.errors import UsageError
 from knnmt.languages import closeness
 from knnmt.text.inline import Inline
 
-PROPERTY, REVIEW = "x-knnmt", "needs-review"  # how machine translations are marked
+STATE, NOTE = "x-knnmt-state", "x-knnmt-note"  # properties of translations that were made here
+REVIEW = "needs-review"
 _CODES = frozenset("bpt ept ph it ut sub".split())
 
 
@@ -57,7 +58,7 @@ class _Variants(Entry):
         self.content, self.source, self.target = content, source, target
         self.seg, text = _inline(content, source)
         old = _inline(content, target)[1] if target is not None else None
-        marked = [child for child in target.children if child.get("type") == PROPERTY] if target is not None else []
+        marked = [child for child in target.children if child.get("type") == STATE] if target is not None else []
         state = State.UNTRANSLATED
         if old is not None and old.text.strip():
             state = State.FUZZY if marked else State.TRANSLATED
@@ -68,15 +69,16 @@ class _Variants(Entry):
         """The variant of the target, with what there is to say about it."""
         content, unit, name = self.content, self.units[0], prefix(self.content, self.source)
         assert unit.target is not None
-        marks = f"<{name}note>{escape(unit.note)}</{name}note>" if unit.note else ""
-        if unit.state is not State.TRANSLATED:
-            marks += f'<{name}prop type="{PROPERTY}">{REVIEW}</{name}prop>'
+        properties = {STATE: "" if unit.state is State.TRANSLATED else REVIEW, NOTE: unit.note}
+        marks = "".join(
+            f'<{name}prop type="{kind}">{escape(value)}</{name}prop>' for kind, value in properties.items() if value
+        )
         seg = f"<{name}seg>{written(unit.target, content, self.seg)}</{name}seg>"
         if self.target is not None:
             for child in self.target.children:
                 if child.name == "seg":
                     yield Patch(child.start, child.end, marks + seg)
-                elif child.name == "prop" and child.get("type") == PROPERTY:
+                elif child.name == "prop" and child.get("type") in properties:
                     yield Patch(child.start, child.end, "")
             return
         language = "xml:lang" if self.source.get("xml:lang") else "lang"

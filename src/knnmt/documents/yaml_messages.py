@@ -12,7 +12,6 @@ from knnmt.documents.patches import Patch
 from knnmt.documents.unit import Entry, Heading
 from knnmt.languages import closeness
 
-_SPECIAL = re.compile(r"^[\s!&*\-?:,\[\]{}#|>@`\"'%]|: |:$| #|\s$|\n|^(?:~|null|true|false|yes|no|on|off)$", re.IGNORECASE)
 _BLOCK = re.compile(r"[|>][0-9+-]*[ \t]*(?:#[^\n]*)?\r?\n")
 _PROPERTIES = re.compile(r"(?:[&!]\S*\s+)+")  # an anchor, a tag
 _STRING = "tag:yaml.org,2002:str"
@@ -41,7 +40,7 @@ def read_yaml(content: Content) -> Iterator[Entry]:
     if isinstance(root, yaml.MappingNode) and len(root.value) == 1 and content.target:
         key = root.value[0][0]
         if isinstance(key, yaml.ScalarNode) and closeness(content.source, key.value):
-            quote = key.style or ('"' if yaml_type(content.target) != _STRING else "")  # `no` is Norwegian
+            quote = key.style or ('"' if _loaded(content.target) != content.target else "")  # `no` is Norwegian
             patch = Patch(key.start_mark.index, key.end_mark.index, f"{quote}{content.target}{quote}")
             yield Heading(found, lambda: [patch])
 
@@ -70,28 +69,33 @@ def _writer(content: Content, node: yaml.ScalarNode, start: int) -> Callable[[st
     if node.style == '"':
         return _double
     if node.style in ("|", ">") and (head := _BLOCK.match(raw)) is not None:
-        lines = raw[head.end() :].splitlines()
-        indent = next((line[: len(line) - len(line.lstrip(" "))] for line in lines if line.strip()), "  ")
-        return lambda text: _block(text, head[0], indent, raw, content.newline)
+        return lambda text: _block(text, head[0], raw, content.newline)
+
     def plain(text: str) -> str:
         flow = any(mark in text and mark not in raw for mark in ",[]{}")  # they end a scalar in `[a, b]`
-        return _double(text) if flow or _SPECIAL.search(text) or yaml_type(text) != _STRING else text
+        return text if not flow and _loaded(text) == text else _double(text)
 
     return plain
 
 
-def yaml_type(text: str) -> str:
-    """The tag that a plain scalar gets: `12` is a number."""
-    return str(yaml.SafeLoader("").resolve(yaml.ScalarNode, text, (True, False)))
+def _loaded(written: str) -> object:
+    """What YAML reads where a value is written."""
+    try:
+        return yaml.safe_load(f"k: {written}\n")["k"]
+    except (yaml.YAMLError, ValueError, TypeError, KeyError):
+        return None
 
 
 def _double(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _block(text: str, head: str, indent: str, raw: str, newline: str) -> str:
-    """A block scalar: in a folded one, each line break of the text is an empty line."""
+def _block(text: str, head: str, raw: str, newline: str) -> str:
+    """A block scalar; in a folded one, each line break of the text is an empty line. In quotes, if that fails."""
+    lines = raw[len(head) :].splitlines()
+    indent = next((line[: len(line) - len(line.lstrip(" "))] for line in lines if line.strip()), "  ")
     between = newline if head[0] == "|" else newline + newline
-    body = between.join(indent + line if line.strip() else "" for line in text.strip("\n").split("\n"))
-    ending = raw[len(raw.rstrip()) :]
-    return head + body + ending
+    body = head + between.join(indent + line if line else "" for line in text.strip("\n").split("\n"))
+    read, ending = _loaded(body), raw[len(raw.rstrip()) :]
+    same = isinstance(read, str) and read.strip("\n") == text.strip("\n")
+    return (body if same else _double(text)) + ending
