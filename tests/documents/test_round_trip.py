@@ -117,8 +117,7 @@ def _read_back(name: str, text: str, number: int) -> str:
     document = opened(name)
     units = list(document.units)
     number %= len(units) - 2 * (name == "strings.xml")  # forms that the source does not have
-    codes = tuple(code._replace(at=0 if n < len(units[number].source.codes) / 2 else len(text))
-                  for n, code in enumerate(units[number].source.codes))  # fmt: skip
+    codes = tuple(code._replace(at=0) for code in units[number].source.codes)
     units[number].set(Inline(text, codes))
     again = open_document(document.to_bytes(), languages=None if name in ONE_LANGUAGE else EN_RU, name=name)
     after = list(again.units)
@@ -133,6 +132,8 @@ def _read_back(name: str, text: str, number: int) -> str:
 @given(text=TEXTS, number=st.integers(0, 50))
 def test_any_translation_is_read_back(name: str, text: str, number: int) -> None:
     text = f"a{text}z"
+    if name == "app.properties":
+        text = text.replace("'", "")  # doubled where the text has arguments
     if name == "page.html":
         text += "."  # before a <br>, that ends a sentence
     if name in FLOWING or name == "table.tsv":

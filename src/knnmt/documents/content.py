@@ -18,7 +18,7 @@ _MARKS = (
 )  # fmt: skip
 _SAMPLE = 4096  # bytes in which a file declares its encoding
 _XML = re.compile(rb"""^\s*<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
-_CATALOG = re.compile(rb'^"Content-Type:[^"\n]*?charset=([A-Za-z0-9._-]+)', re.MULTILINE | re.IGNORECASE)
+_CATALOG = re.compile(rb'^(?:msgstr[ \t]+)?"[^"\n]*?Content-Type:[^"\n]*?charset=([A-Za-z0-9._-]+)', re.MULTILINE | re.IGNORECASE)
 _PAGE = re.compile(rb"""<meta[^>]*?charset\s*=\s*["']?\s*([A-Za-z0-9._-]+)""", re.IGNORECASE)
 
 

@@ -6,6 +6,7 @@ kept as they are. Any text can be read: what is no tag is text.
 
 import html
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -17,8 +18,8 @@ from knnmt.text.html_tree import BLOCK, KEPT, VOID
 from knnmt.text.inline import Code, Inline
 
 _TOKEN = re.compile(
-    r"(?P<hidden><!--.*?(?:-->|\Z)|<[?%].*?[?%]>|<![^>]*>)"
-    r"""|<(?P<end>/?)(?P<name>[A-Za-z][^\s/>]*+)(?P<rest>(?:[^>"']++|"[^"]*"|'[^']*')*+)>|(?P<text>[^<]++|<)""",
+    r"(?P<hidden><!--.*?(?:-->|\Z)|<[?%].*?(?:[?%]>|\Z)|<![^>]*+(?:>|\Z))"
+    r"""|<(?P<end>/?)(?P<name>[A-Za-z][^\s/<>]*+)(?P<rest>(?:[^<>"']++|"[^"]*"|'[^']*')*+)>|(?P<text>[^<]++|<)""",
     re.DOTALL,
 )
 _KEEP = re.compile(r"""\stranslate\s*=\s*["']?no\b|\sclass\s*=\s*(?:"[^"]*|'[^']*)?\bnotranslate\b""", re.IGNORECASE)
@@ -139,14 +140,17 @@ def _unit(content: Content, run: list[_Piece]) -> Entry | None:
 def _partners(run: list[_Piece]) -> dict[int, int]:
     """The places of tags that open and close an element in the same run."""
     opened: list[int] = []
+    names: Counter[str] = Counter()
     found: dict[int, int] = {}
     for place, piece in enumerate(run):
         if piece.opens:
             opened.append(place)
-        elif piece.closes:
+            names[piece.opens] += 1
+        elif names[piece.closes]:
             for depth in range(len(opened) - 1, -1, -1):
                 if run[opened[depth]].opens == piece.closes:
                     found |= {opened[depth]: place, place: opened[depth]}
+                    names.subtract(run[each].opens for each in opened[depth:])
                     del opened[depth:]
                     break
     return found

@@ -14,13 +14,14 @@ from knnmt.documents.unit import Entry, Unit, Value
 from knnmt.text.inline import Code, Inline
 
 NARROWEST = 40  # columns to which a paragraph of several lines is wrapped, if its own lines are shorter
+MOST_MARKS = 2000  # of emphasis in a block: more are no text that somebody wrote
 _FRONT = re.compile(r"(?:---|\+\+\+)[ \t]*\r?\n.*?^(?:---|\+\+\+|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _LINE_END = re.compile(r"\r\n?|\n")
 _LETTER = re.compile(r"[^\W\d_]")
 _TOKEN = re.compile(
-    r"(?P<code>\A\[[ xX]\](?=\s)|(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)|<[A-Za-z][A-Za-z0-9+.-]*:[^<>\s]*>|<!--.*?-->|\[\^[^\]]+\])"
+    r"(?P<code>\A\[[ xX]\](?=\s)|(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)|<[A-Za-z][A-Za-z0-9+.-]*:[^<>\s]*>|<!--.{0,2000}?-->|\[\^[^\]]{1,100}\])"
     r"|(?P<break>(?: {2,}|\\)\n)|(?P<escape>\\[!-/:-@\[-`{-~])"
-    r"|(?P<tag></?[A-Za-z][^<>]*>)|(?P<open>!?\[)|(?P<close>\](?:\((?:[^()\\]|\\.|\([^()]*\))*\)|\[[^\]]*\])?)"
+    r"|(?P<tag></?[A-Za-z][^<>]*>)|(?P<open>!?\[)|(?P<close>\](?:\((?:[^()\\]|\\.|\([^()]{0,500}\)){0,2000}+\)|\[[^\]]{0,500}\])?)"
     r"|(?P<mark>\*+|_+|~~)|(?P<space>\s*\n\s*)|(?P<text>[^\\`<!\[\]*_~\n ]+| +|.)",
     re.DOTALL,
 )
@@ -45,7 +46,8 @@ def read_markdown(content: Content) -> Iterator[Entry]:
     starts = [offset + at for at in (0, *ends)]
     spans = list(zip(starts, [*starts[1:], len(content.text)], strict=True))
     found: dict[str, object] = {}
-    tokens = MarkdownIt("commonmark", {"maxNesting": 100}).enable(["table", "strikethrough"]).parse(body, found)
+    blocks = MarkdownIt("commonmark", {"maxNesting": 100}).enable("table").disable("inline")
+    tokens = blocks.parse(body, found)
     references = {str(name) for name in found.get("references", ())}  # type: ignore[call-overload]
     cell, row = False, -1  # where the next cell of a row is looked for
     for token in tokens:
@@ -168,7 +170,7 @@ def _emphasis(body: str, marks: list[re.Match[str]]) -> dict[int, int]:
     """Which marks are the two of a pair: the same, the first before a word, the second behind one."""
     found: dict[int, int] = {}
     opened: list[re.Match[str]] = []
-    for mark in marks:
+    for mark in marks if len(marks) <= MOST_MARKS else ():
         before, after = body[mark.start() - 1 : mark.start()], body[mark.end() : mark.end() + 1]
         inside = before.isalnum() and after.isalnum() and mark[0][0] == "_"  # snake_case
         partner = next((each for each in reversed(opened) if each[0] == mark[0]), None)

@@ -94,7 +94,9 @@ def _vtt_escape(text: str) -> str:
 
 def _broken(text: str, count: int, newline: str) -> str:
     """A text on so many lines of about the same length, broken at spaces outside of tags."""
-    spaces = [found.start() for found in re.finditer(r" (?![^<]*>)", text)]
+    if count == 1:
+        return text
+    spaces = [found.start() for found in re.finditer(r"<[^<>]*>| ", text) if found[0] == " "]
     breaks: list[int] = []
     for number in range(1, count):
         ideal = len(text) * number / count
