@@ -27,6 +27,7 @@ from knnmt.cli.app import (
     use_threads,
     weighted,
 )
+from knnmt.cli.documents import planned, run
 from knnmt.cli.options import Command, Fields, options
 from knnmt.errors import UsageError
 
@@ -57,9 +58,19 @@ GAP = 2  # columns between two of its columns
 )  # fmt: skip
 def translate(
     *,
-    input: Annotated[Path | None, typer.Argument(help="Text, one segment a line. [default: standard input]")] = None,
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Text, one segment a line; documents; folders of them. [default: standard input]"),
+    ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Output file. [default: standard output]")
+        Path | None, typer.Option("--output", "-o", help="Output file or folder. [default: standard output]")
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option("--format", help="Format of documents, such as po. [default: by name and content]")
+    ] = None,
+    all_units: Annotated[bool, typer.Option("--all", help="Translate translated units again.")] = False,
+    columns: Annotated[
+        str | None, typer.Option("--columns", help="Columns of a table: source and target, such as en,de.")
     ] = None,
     model: ModelOption = "mini-de-en",
     langs: LangsOption = None,
@@ -78,11 +89,24 @@ def translate(
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Translate text, one segment a line. Empty lines stay; --n-best writes `line number ||| text ||| score`."""
+    """Translate text, one segment a line, or whole documents: PO, XLIFF, HTML, Markdown, JSON and others.
+
+    Of text, empty lines stay, and --n-best writes `line number ||| text ||| score`. In a document only untranslated
+    and fuzzy units are translated, and marked for review; everything else stays as it is.
+    """
     from knnmt.datastore import open_stores
 
     if leave_out_own and not store:
         raise UsageError("--leave-out-own needs a store (--store)")
+    plan = planned(inputs or [], output, format, columns, everything=all_units)
+    if plan is not None:
+        if leave_out_own:
+            raise UsageError("--leave-out-own is for plain text")
+        chosen, stores = retrieval_settings(settings_file, **retrieval), weighted(store, store_weights)
+        translator = _translator(model, stores, system, chosen, langs, device, precision, threads)
+        run(plan, translator, settings, langs, as_json=as_json)
+        return
+    input = inputs[0] if inputs else None
     with contextlib.ExitStack() as stack:
         source, out = stack.enter_context(terminal.reading(input)), stack.enter_context(terminal.writing(output, input))
         chosen = retrieval_settings(settings_file, **retrieval)

@@ -1,0 +1,247 @@
+"""Whole files for `knnmt translate`: which files are read and written, and what is reported."""
+
+import contextlib
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from knnmt import terminal
+from knnmt.errors import UsageError
+
+if TYPE_CHECKING:
+    from knnmt.decode.settings import TranslateSettings
+    from knnmt.documents import Document
+    from knnmt.documents.pretranslate import Finished, Tally, Translate, Translated
+    from knnmt.languages import Languages
+    from knnmt.text.inline import Inline
+    from knnmt.translate import Translator
+
+TEXT = "text"  # the format that is translated line by line
+SHOWN = 20  # problems that are listed
+
+
+@dataclass(frozen=True)
+class Job:
+    """A document to translate; None is standard input or output."""
+
+    input: Path | None
+    output: Path | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to translate, and how to read it."""
+
+    jobs: tuple[Job, ...]
+    format: str | None
+    columns: tuple[str, ...]
+    everything: bool
+    finished: Path | None  # where finished translations are kept until all is done
+
+    def opened(self, job: Job, languages: "Languages | None") -> "Document":
+        """Read a document."""
+        from knnmt.documents import open_document
+
+        if job.input is None:
+            data, name = sys.stdin.buffer.read(), "standard input"
+            return open_document(data, self.format, languages=languages, columns=self.columns, name=name)
+        format = self.format or _format_of(job.input) or TEXT
+        return open_document(job.input, format, languages=languages, columns=self.columns)
+
+
+def planned(
+    inputs: Sequence[Path], output: Path | None, format: str | None, columns: str | None, *, everything: bool
+) -> Plan | None:
+    """The documents that a command names; None where it is to translate plain text, line by line."""
+    inputs = [path for path in inputs if str(path) != "-"]
+    output = None if output is not None and str(output) == "-" else output
+    if format is not None:
+        from knnmt.documents.formats import BY_NAME
+
+        if format not in BY_NAME:
+            raise UsageError(f"there is no format {format!r}: use one of {', '.join(BY_NAME)}")
+    several = len(inputs) > 1 or any(path.is_dir() for path in inputs)
+    if not several and (format == TEXT or (format is None and not (inputs and _format_of(inputs[0])))):
+        if everything or columns:
+            raise UsageError("--all and --columns are for documents: plain text is translated as a whole")
+        return None
+    if several:
+        if output is None or output.is_file():
+            raise UsageError(f"{inputs[0]}{' …' * (len(inputs) > 1)}: several documents need a folder to write to (-o)")
+        jobs = tuple(_several(inputs, output, format))
+        finished = output / ".knnmt.part.jsonl"
+    else:
+        source = inputs[0] if inputs else None
+        target = output / source.name if output is not None and output.is_dir() and source is not None else output
+        if target is not None:
+            terminal.require_writable(target, source)
+        jobs = (Job(source, target),)
+        finished = target.with_name(f".{target.name}.part.jsonl") if target is not None else None
+    names = tuple(name.strip() for name in columns.split(",")) if columns else ()
+    return Plan(jobs, format, names, everything, finished)
+
+
+def _several(inputs: Sequence[Path], output: Path, format: str | None) -> Iterator[Job]:
+    """The documents among files and in folders, with their places in the output folder."""
+    taken: dict[Path, Path] = {}
+    ignored = 0
+    for given in inputs:
+        if not given.exists():
+            raise UsageError(f"cannot read {given}: No such file or directory")
+        files = sorted(path for path in given.rglob("*") if path.is_file()) if given.is_dir() else [given]
+        for file in files:
+            inside = file.relative_to(given) if given.is_dir() else Path(file.name)
+            hidden = any(part.startswith(".") for part in inside.parts)
+            if given.is_dir() and (hidden or output.resolve() in file.resolve().parents):
+                continue
+            if given.is_dir() and format is None and _format_of(file) is None:
+                ignored += 1
+                continue
+            place = output / (inside.with_suffix(".po") if file.suffix == ".pot" else inside)
+            if place.exists() and place.samefile(file):
+                raise UsageError(f"{place} is an input: write to another folder")
+            if place in taken:
+                raise UsageError(f"{taken[place]} and {file} would both be written to {place}")
+            taken[place] = file
+            yield Job(file, place)
+    if ignored:
+        terminal.note(f"{terminal.counted(ignored, 'file')} of other formats ignored")
+    if not taken:
+        raise UsageError(f"{inputs[0]}: no documents in it of a known format; --format names one")
+
+
+def _format_of(path: Path) -> str | None:
+    """The name of a document's format, None for plain text."""
+    from knnmt.documents.formats import SAMPLE, known
+
+    try:
+        with path.open("rb") as file:
+            found = known(path, file.read(SAMPLE))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    return None if found is None or found.name == TEXT else found.name
+
+
+def run(plan: Plan, translator: "Translator", settings: "TranslateSettings", langs: str | None, *, as_json: bool) -> None:
+    """Translate all documents of a plan, each written when it is whole, and report."""
+    from knnmt.documents.pretranslate import Tally, finished_in, texts_of
+    from knnmt.server.detection import languages_of
+
+    languages = languages_of(translator, langs)
+    if settings.n_best > 1:
+        raise UsageError("--n-best is for plain text: a document has room for one translation")
+    if as_json and any(job.output is None for job in plan.jobs):
+        raise UsageError("--json reports on standard output: write the document to a file (-o)")
+    first = plan.opened(plan.jobs[0], languages) if len(plan.jobs) == 1 else None
+    total = 0
+    for job in plan.jobs:  # whatever is wrong with one of them is said before any work
+        total += texts_of(first or plan.opened(job, languages), everything=plan.everything)
+    tally = Tally()
+    if plan.finished is not None and len(plan.jobs) > 1:
+        plan.finished.parent.mkdir(parents=True, exist_ok=True)
+    translate = _translate(translator, settings)
+    with contextlib.ExitStack() as stack:
+        finished = stack.enter_context(finished_in(plan.finished, _made_with(translator, settings, languages)))
+        bar = stack.enter_context(terminal.bar("translating", total))
+        try:
+            for job in plan.jobs:
+                document = first or plan.opened(job, languages)
+                tally.add(_one(document, job, translate, plan, finished, bar))
+        except KeyboardInterrupt:
+            if plan.finished is not None and len(finished):
+                terminal.note(f"{terminal.counted(len(finished), 'translation')} kept: the same command resumes the work")
+            raise
+    _report(tally, len(plan.jobs), as_json=as_json)
+
+
+def _one(
+    document: "Document", job: Job, translate: "Translate", plan: Plan, finished: "Finished",
+    progress: Callable[[int], None] | None,
+) -> "Tally":  # fmt: skip
+    from knnmt.documents.pretranslate import pretranslate
+
+    found = pretranslate(document, translate, everything=plan.everything, finished=finished, progress=progress)
+    if job.output is None:
+        sys.stdout.buffer.write(document.to_bytes())
+        sys.stdout.buffer.flush()
+    else:
+        job.output.parent.mkdir(parents=True, exist_ok=True)
+        document.write(job.output)
+    return found
+
+
+def _made_with(translator: "Translator", settings: "TranslateSettings", languages: "Languages") -> str:
+    """What a translation depends on: those of another model, store or settings are not taken up."""
+    retriever = translator.retriever
+    chosen = retriever.settings.model_dump_json() if retriever is not None else "base"
+    store = str(translator.store.path) if translator.store is not None and retriever is not None else ""
+    return " ".join((translator.model.fingerprint, str(languages), store, chosen, settings.model_dump_json()))
+
+
+def _report(tally: "Tally", files: int, *, as_json: bool) -> None:
+    """The summary of a run, on standard error, or as JSON on standard output."""
+    if as_json:
+        typer.echo(json.dumps({"files": files, **asdict(tally)}, ensure_ascii=False))
+        return
+    for problem in tally.problems[:SHOWN]:
+        typer.echo(problem, err=True)
+    if len(tally.problems) > SHOWN:
+        typer.echo(f"… and {len(tally.problems) - SHOWN:,} more", err=True)
+    parts = [f"{terminal.counted(tally.units, 'unit')} translated ({terminal.counted(tally.words, 'word')})"]
+    parts += [f"{tally.exact:,} exact {'match' if tally.exact == 1 else 'matches'}"]
+    parts += [f"{tally.kept:,} translated before"] if tally.kept else []
+    parts += [f"{tally.left:,} left as they are (ICU messages and the like)"] if tally.left else []
+    parts += [terminal.counted(len(tally.problems), "problem")]
+    typer.echo(f"{terminal.counted(files, 'file')}: {', '.join(parts)}", err=True)
+
+
+# ---------------------------------------------------------------------------------------------------- the translator
+
+
+def _translate(translator: "Translator", settings: "TranslateSettings") -> "Translate":
+    """Texts with codes by a translator of plain texts: what stands between two codes, or on a line, is one text."""
+    from knnmt.documents.pretranslate import Translated
+
+    def translate(units: "Sequence[Inline]") -> "list[Translated]":
+        pieces = [_pieces(unit) for unit in units]
+        texts = [text for some in pieces for text in some if text.strip()]
+        found = iter(translator.translate(texts, settings))
+        made = []
+        for unit, some in zip(units, pieces, strict=True):
+            answers = [(text, next(found) if text.strip() else None) for text in some]
+            known = [answer for _, answer in answers if answer is not None]
+            new = [_spaced(text, answer.text) if answer is not None else text for text, answer in answers]
+            exact = bool(known) and all(answer.match is not None for answer in known)
+            score = min((answer.score for answer in known), default=0.0)
+            made.append(Translated(_joined(unit, some, new), score, exact))
+        return made
+
+    return translate
+
+
+def _pieces(unit: "Inline") -> list[str]:
+    """The text of a unit, cut at its codes and behind its line breaks."""
+    breaks = (at + 1 for at, letter in enumerate(unit.text) if letter == "\n")
+    cuts = sorted({0, len(unit.text), *breaks, *(code.at for code in unit.codes)})
+    return [unit.text[start:end] for start, end in itertools.pairwise(cuts)]
+
+
+def _spaced(text: str, translation: str) -> str:
+    """A translation with the space that stood around its source."""
+    return text[: len(text) - len(text.lstrip())] + translation.strip() + text[len(text.rstrip()) :]
+
+
+def _joined(unit: "Inline", pieces: list[str], new: list[str]) -> "Inline":
+    """The new pieces as one text, with the codes of the source between them."""
+    old, places, at = 0, {0: 0}, 0
+    for before, after in zip(pieces, new, strict=True):
+        old, at = old + len(before), at + len(after)
+        places[old] = at
+    codes = tuple(code._replace(at=places[code.at]) for code in unit.codes)
+    return type(unit)("".join(new), codes)

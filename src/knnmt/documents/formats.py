@@ -1,0 +1,91 @@
+"""The formats of documents: their names, suffixes and readers, and which of them a file has."""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from knnmt.documents.android import read_android
+from knnmt.documents.apple import read_strings
+from knnmt.documents.content import Content, decoded
+from knnmt.documents.html import read_html
+from knnmt.documents.json_messages import read_json
+from knnmt.documents.lines import read_lines
+from knnmt.documents.markdown import read_markdown
+from knnmt.documents.markup import spelled
+from knnmt.documents.po import read_po
+from knnmt.documents.properties import read_properties
+from knnmt.documents.properties import spelled as spelled_in_java
+from knnmt.documents.qt import read_qt
+from knnmt.documents.subtitles import read_srt, read_vtt
+from knnmt.documents.tables import read_csv, read_tsv
+from knnmt.documents.tmx import read_tmx
+from knnmt.documents.unit import Entry
+from knnmt.documents.xcstrings import read_xcstrings
+from knnmt.documents.xliff import read_xliff
+from knnmt.documents.yaml_messages import read_yaml
+from knnmt.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of documents. `spell` writes a character that the encoding of a file does not have."""
+
+    name: str  # as --format takes it
+    label: str  # as people call it
+    suffixes: tuple[str, ...]
+    read: Callable[[Content], Iterable[Entry]]
+    declares: str | None = None  # where a file names its encoding, as `content.decoded` knows it
+    spell: Callable[[str], str] | None = None
+
+    def decoded(self, data: bytes, name: str) -> Content:
+        """The bytes of a file as text."""
+        return decoded(data, name, self.declares)
+
+
+FORMATS = (
+    Format("po", "gettext PO", (".po", ".pot"), read_po, "catalog"),
+    Format("xliff", "XLIFF", (".xlf", ".xliff"), read_xliff, "xml", spelled),
+    Format("tmx", "TMX", (".tmx",), read_tmx, "xml", spelled),
+    Format("qt", "Qt Linguist", (".ts",), read_qt, "xml", spelled),
+    Format("android", "Android strings", (".xml",), read_android, "xml", spelled),
+    Format("html", "HTML", (".html", ".htm", ".xhtml"), read_html, "page", spelled),
+    Format("markdown", "Markdown", (".md", ".markdown"), read_markdown),
+    Format("json", "JSON", (".json", ".arb"), read_json),
+    Format("yaml", "YAML", (".yaml", ".yml"), read_yaml),
+    Format("properties", "Java properties", (".properties",), read_properties, "latin-1", spelled_in_java),
+    Format("strings", "Apple strings", (".strings",), read_strings),
+    Format("xcstrings", "Apple string catalog", (".xcstrings",), read_xcstrings),
+    Format("srt", "SubRip", (".srt",), read_srt),
+    Format("vtt", "WebVTT", (".vtt",), read_vtt),
+    Format("csv", "CSV", (".csv",), read_csv),
+    Format("tsv", "TSV", (".tsv", ".tab"), read_tsv),
+    Format("text", "plain text", (".txt",), read_lines),
+)
+# suffixes that other formats have too: what a file of ours contains near its start (TypeScript has `.ts`)
+_ROOTS = {".ts": rb"<TS[\s>]", ".xml": rb"<resources[\s>]"}
+SAMPLE = 1 << 16  # bytes of a file by which its format is told
+BY_NAME = {each.name: each for each in FORMATS}
+
+
+def format_of(name: str, data: bytes, asked: str | None = None) -> Format:
+    """The format that was asked for, or that a file has by its name and content."""
+    if asked is not None:
+        if asked not in BY_NAME:
+            raise UsageError(f"there is no format {asked!r}: use one of {', '.join(BY_NAME)}")
+        return BY_NAME[asked]
+    found = known(PurePath(name), data)
+    if found is None:
+        raise UsageError(f"{name}: unknown format; name it with --format ({', '.join(BY_NAME)})")
+    return found
+
+
+def known(path: PurePath, data: bytes) -> Format | None:
+    """The format of a file by its suffix and, where others share that, by its content; None if there is none."""
+    suffix = path.suffix.lower()
+    found = next((each for each in FORMATS if suffix in each.suffixes), None)
+    root = _ROOTS.get(suffix)
+    if found is None or root is None:
+        return found
+    start = data[:SAMPLE].replace(b"\0", b"")  # UTF-16 too
+    return found if re.search(root, start) else None

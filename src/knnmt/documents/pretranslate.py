@@ -1,0 +1,186 @@
+"""Pre-translation: fill a document's units with what a translator makes of them, and mark who made it.
+
+What is finished is kept in a file beside the output, so that an interrupted run is resumed by the same command.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from knnmt.documents.document import Document
+from knnmt.documents.unit import State, Unit
+from knnmt.text.inline import Code, Inline
+
+WINDOW = 64  # texts that are translated together: what an interruption may lose
+
+
+class Translated(NamedTuple):
+    """What a translator makes of a text; with problems, it is not used."""
+
+    target: Inline
+    score: float = 0.0
+    exact: bool = False  # taken from the memory, which has this very text
+    problems: tuple[str, ...] = ()
+
+    @property
+    def note(self) -> str:
+        """What a reviewer is told."""
+        return "exact match of the translation memory" if self.exact else f"machine translation, score {self.score:.2f}"
+
+
+Translate = Callable[[Sequence[Inline]], Sequence[Translated]]
+
+
+@dataclass
+class Tally:
+    """What was done: units and words that were translated, and what was not."""
+
+    units: int = 0
+    words: int = 0
+    exact: int = 0
+    kept: int = 0  # translated before
+    left: int = 0  # in a form that nobody can translate piece by piece
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, other: "Tally") -> None:
+        """Count another document too."""
+        self.units, self.words, self.exact = self.units + other.units, self.words + other.words, self.exact + other.exact
+        self.kept, self.left = self.kept + other.kept, self.left + other.left
+        self.problems += other.problems
+
+
+def pretranslate(
+    document: Document,
+    translate: Translate,
+    *,
+    everything: bool = False,
+    finished: "Finished | None" = None,
+    progress: Callable[[int], None] | None = None,
+) -> Tally:
+    """Translate the units that are untranslated or fuzzy, or `everything`; exact matches need no review."""
+    finished = finished or Finished()
+    tally = Tally(left=len(document.left))
+    chosen = []
+    for unit in document.units:
+        if unit.state is State.TRANSLATED and not everything:
+            tally.kept += 1
+        elif any(map(str.isalpha, unit.source.text)):
+            chosen.append(unit)
+    new = list(dict.fromkeys(unit.source for unit in chosen if unit.source not in finished))
+    done = len({unit.source for unit in chosen}) - len(new)
+    if progress is not None and done:
+        progress(done)
+    for start in range(0, len(new), WINDOW):
+        some = new[start : start + WINDOW]
+        finished.add(some, translate(some))
+        if progress is not None:
+            progress(len(some))
+    for unit in chosen:
+        _fill(unit, finished[unit.source], document.content.name, tally)
+    return tally
+
+
+def texts_of(document: Document, *, everything: bool = False) -> int:
+    """The number of different texts that `pretranslate` would translate."""
+    chosen = (unit for unit in document.units if everything or unit.state is not State.TRANSLATED)
+    return len({unit.source for unit in chosen if any(map(str.isalpha, unit.source.text))})
+
+
+def _fill(unit: Unit, found: Translated, name: str, tally: Tally) -> None:
+    if found.problems:
+        tally.problems.append(f"{name}:{unit.line}: not translated: {'; '.join(found.problems)}")
+        return
+    unit.set(found.target, state=State.TRANSLATED if found.exact else State.FUZZY, note=found.note)
+    tally.units += 1
+    tally.words += len(unit.source.text.split())
+    tally.exact += found.exact
+
+
+class Finished:
+    """Translations by source; with a path, kept there as JSON lines until the work is done.
+
+    The first line says what they were made with: those of another model or store are not used.
+    """
+
+    def __init__(self, path: Path | None = None, made_with: str = "") -> None:
+        self._found: dict[Inline, Translated] = {}
+        self._path, self._file = path, None
+        self._made_with = made_with
+        if path is not None and path.exists():
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, IndexError):
+                self._read(path)  # a line that was cut off ends it
+
+    def _read(self, path: Path) -> None:
+        with path.open(encoding="utf-8") as lines:
+            if json.loads(next(lines, "{}")).get("made_with") != self._made_with:
+                return
+            for line in lines:
+                content = json.loads(line)
+                target = _inline(content["target"])
+                problems = tuple(map(str, content["problems"]))
+                made = Translated(target, float(content["score"]), bool(content["exact"]), problems)
+                self._found[_inline(content["source"])] = made
+
+    def __contains__(self, source: Inline) -> bool:
+        return source in self._found
+
+    def __getitem__(self, source: Inline) -> Translated:
+        return self._found[source]
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def add(self, sources: Sequence[Inline], found: Sequence[Translated]) -> None:
+        """Keep translations, in memory and on disk."""
+        pairs = list(zip(sources, found, strict=True))
+        self._found.update(pairs)
+        if self._path is None:
+            return
+        if self._file is None:
+            self._file = self._begin(self._path)
+            pairs = list(self._found.items())
+        self._file.writelines(map(_line, pairs))
+        self._file.flush()
+
+    def _begin(self, path: Path) -> IO[str]:
+        """A new file, with what an earlier run left: its last line may be cut off."""
+        file = path.open("w", encoding="utf-8", newline="\n")
+        file.write(json.dumps({"made_with": self._made_with}) + "\n")
+        return file
+
+    def close(self, *, done: bool) -> None:
+        """Close the file, and remove it when the work is done."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        if done and self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def finished_in(path: Path | None, made_with: str) -> Iterator[Finished]:
+    """Translations that are kept in a file until the work inside is done."""
+    kept = Finished(path, made_with)
+    done = False
+    try:
+        yield kept
+        done = True
+    finally:
+        kept.close(done=done)
+
+
+def _line(pair: tuple[Inline, Translated]) -> str:
+    source, found = pair
+    content = {
+        "source": (source.text, source.codes), "target": (found.target.text, found.target.codes),
+        "score": found.score, "exact": found.exact, "problems": found.problems,
+    }  # fmt: skip
+    return json.dumps(content, ensure_ascii=False) + "\n"
+
+
+def _inline(content: Any) -> Inline:
+    text, codes = content
+    return Inline(text, tuple(Code(*code) for code in codes))

@@ -1,0 +1,450 @@
+"""A file of each format with the corners of the format, and a stand-in for a translator."""
+
+from knnmt.documents import Document, State, open_document
+from knnmt.languages import Languages
+from knnmt.text.inline import Inline
+
+EN_RU = Languages("en", "ru")
+
+PO = rb"""# Translations of a program.
+# Copyright
+msgid ""
+msgstr ""
+"Project-Id-Version: x 1.0\n"
+"Language: \n"
+"MIME-Version: 1.0\n"
+"Content-Type: text/plain; charset=UTF-8\n"
+"Content-Transfer-Encoding: 8bit\n"
+
+#. a note of the programmer
+#: src/a.c:1 src/b.c:2
+#, c-format
+msgid "Hello %s"
+msgstr ""
+
+# of the translator
+msgctxt "menu"
+msgid   "Open \"file\"\tnow\\"
+msgstr   ""
+
+msgid "Two lines\n"
+"and the second\n"
+msgstr ""
+
+#, fuzzy, c-format
+#| msgid "One file"
+#| msgid_plural "%d file"
+msgid "One file"
+msgid_plural "%d files"
+msgstr[0] "alt"
+msgstr[1] "alte"
+
+#, fuzzy
+msgid "Review me"
+msgstr "\xc3\xa4lter"
+
+msgid "Done"
+msgstr "Fertig"
+
+#, no-wrap
+msgid ""
+"A long text that was wrapped by gettext at the usual column, because it "
+"was too long for a line."
+msgstr ""
+
+#, fuzzy
+#~ msgid "Gone"
+#~ msgstr "Weg"
+
+msgid "After the obsolete one"
+msgstr ""
+#~ msgid "The end"
+#~ msgstr "Ende"
+"""
+
+XLIFF12 = b"""<?xml version="1.0" encoding="UTF-8"?>
+<!-- a comment -->
+<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2" xmlns:its="http://www.w3.org/2005/11/its">
+  <file original="a.html" source-language="en" datatype="html">
+    <header><note>kept</note></header>
+    <body>
+      <group id="g1">
+        <trans-unit id="1" resname="greeting">
+          <source>Hello <g id="1" ctype="bold">big &amp; <x id="2"/>old</g> world<bx id="3" rid="3"/>!<ex id="4" rid="3"/></source>
+          <note from="author">Be kind</note>
+        </trans-unit>
+        <trans-unit id="2" approved="yes">
+          <source>Save it</source>
+          <target state="translated">\xd0\xa1\xd0\xbe\xd1\x85\xd1\x80</target>
+        </trans-unit>
+        <trans-unit id="3" translate="no"><source>Keep me</source></trans-unit>
+        <trans-unit id="4"><source>Review me</source><target state="needs-review-translation" state-qualifier="leveraged-mt">xx</target><note from="knnmt">old</note></trans-unit>
+        <trans-unit id="5">
+          <source>First one. Second <ph id="1">&lt;br/&gt;</ph>one.</source>
+          <seg-source><mrk mtype="seg" mid="0">First one.</mrk> <mrk mtype="seg" mid="1">Second <ph id="1">&lt;br/&gt;</ph>one.</mrk></seg-source>
+          <target/>
+          <alt-trans><target>not this</target></alt-trans>
+        </trans-unit>
+        <trans-unit id="6"><source>Call <mrk mtype="protected">ACME Inc.</mrk> or <mrk mtype="term">term</mrk></source><target></target></trans-unit>
+      </group>
+      <group translate="no"><trans-unit id="7"><source>Not me</source></trans-unit></group>
+    </body>
+  </file>
+</xliff>
+"""
+
+XLIFF20 = b"""<?xml version="1.0"?>
+<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en">
+ <file id="f1">
+  <unit id="u1">
+   <originalData><data id="d1">&lt;b></data></originalData>
+   <segment id="s1">
+    <source>Hello <pc id="1" dataRefStart="d1">big</pc> <ph id="2"/>world. </source>
+   </segment>
+   <ignorable><source> </source></ignorable>
+   <segment id="s2" state="initial">
+    <source>It <sc id="3"/>is<ec startRef="3"/> <mrk id="m1" translate="no">ACME</mrk><cp hex="001A"/>.</source>
+    <target>It</target>
+   </segment>
+  </unit>
+  <unit id="u2" translate="no"><segment><source>No</source></segment></unit>
+  <unit id="u3"><notes><note category="knnmt">old</note><note>mine</note></notes><segment state="translated" subState="knnmt:mt"><source>Again</source><target>xx</target></segment></unit>
+  <unit id="u4"><segment state="final"><source>Done</source><target>\xd0\x93\xd0\xbe\xd1\x82</target></segment></unit>
+ </file>
+</xliff>
+"""
+
+TMX = b"""<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE tmx SYSTEM "tmx14.dtd">
+<tmx version="1.4">
+<header creationtool="x" segtype="sentence" adminlang="en" srclang="en" datatype="plain text" o-tmf="x" creationtoolversion="1"/>
+<body>
+  <tu tuid="a">
+    <tuv xml:lang="en-US"><seg>Press <bpt i="1">&lt;b></bpt>OK<ept i="1">&lt;/b></ept> <ph x="1">{0}</ph></seg></tuv>
+    <tuv xml:lang="fr"><seg>Appuyez</seg></tuv>
+  </tu>
+  <tu tuid="b">
+    <tuv xml:lang="en"><seg>Done</seg></tuv>
+    <tuv xml:lang="ru"><seg>\xd0\x93\xd0\xbe\xd1\x82</seg></tuv>
+  </tu>
+  <tu><tuv xml:lang="fr"><seg>rien</seg></tuv></tu>
+</body>
+</tmx>
+"""
+
+QT = b"""<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE TS>
+<TS version="2.1" sourcelanguage="en">
+<context>
+    <name>MainWindow</name>
+    <message>
+        <location filename="a.cpp" line="1"/>
+        <source>&amp;Open &quot;it&quot;</source>
+        <comment>menu</comment>
+        <translation type="unfinished"></translation>
+    </message>
+    <message numerus="yes">
+        <source>%n file(s)</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
+            <numerusform></numerusform>
+            <numerusform></numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%n day(s)</source>
+        <translation type="unfinished"/>
+    </message>
+    <message>
+        <source>Escape <byte value="x1b"/>it</source>
+        <translation type="unfinished">alt</translation>
+    </message>
+    <message>
+        <source>Done</source>
+        <translation>Fertig</translation>
+    </message>
+    <message>
+        <source>Old</source>
+        <translation type="vanished">Alt</translation>
+    </message>
+</context>
+</TS>
+"""
+
+ANDROID = b"""<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE resources [ <!ENTITY app "My App"> ]>
+<resources xmlns:xliff="urn:oasis:names:tc:xliff:document:1.2">
+    <!-- greeting -->
+    <string name="hello">Hello <b>you</b>, don\\'t \\"panic\\" &amp; go\\n</string>
+    <string name="name" translatable="false">ACME</string>
+    <string name="ref">@string/hello</string>
+    <string name="long">
+        A text
+        of two lines
+    </string>
+    <string name="quoted">"  It's  kept "</string>
+    <string name="space">\\u0020space</string>
+    <string name="app">Welcome to &app;, <xliff:g id="n" example="Bob">%1$s</xliff:g>!</string>
+    <string name="data"><![CDATA[Read <a href="x">this</a> isn\\'t it]]></string>
+    <string-array name="days">
+        <item>Monday</item>
+        <item>Tuesday</item>
+    </string-array>
+    <plurals name="files">
+        <item quantity="one">%d file</item>
+        <item quantity="other">%d files</item>
+    </plurals>
+    <color name="c">#fff</color>
+</resources>
+"""
+
+HTML = b"""<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><title>The &amp; title</title>
+<style>p { color: red }</style><script>if (a < b) { document.write("<p>no</p>") }</script></head>
+<body class='x'>
+<!-- a comment -->
+<h1>Welcome   to
+  <em>our</em> page</h1>
+<p>Click <a href="x?a=1&b=2">here &gt; there</a> or press <kbd>Enter</kbd>.<br>New&nbsp;line <code>do not</code> <img src=a.png alt="no">
+<p class="notranslate">Keep this</p>
+<pre>  keep   this too </pre>
+<ul><li>One<li>Two <b>bold</ul>
+<table><tr><td>Cell</td><td>12</td></tr></table>
+a < b and more
+<div translate="no">Not <div>this</div> either</div> tail
+<?php echo "no"; ?>
+</body></html>
+"""
+
+MARKDOWN = b"""---
+title: Keep this
+---
+
+# A title with `code` #
+
+A paragraph with **bold text**, *emphasis*, a [link](http://example.org/a_b "title"),
+a [reference][ref], a [short] one and <b>a tag</b>.
+It has snake_case and \\*stars\\*.  
+A hard break.
+
+> A quote
+> of two lines with `code  span`.
+
+- First item
+  goes on
+- [ ] Second ![image](a.png)
+  1. Nested
+
+| Head | Other \\| one |
+|------|:-----:|
+| Cell | `code` x |
+
+```python
+print("keep")
+```
+
+    indented code
+
+<div>
+html block
+</div>
+
+Setext heading
+==============
+
+[ref]: http://example.org "Keep"
+[short]: http://example.org/short
+"""
+
+JSON = b"""{
+  "title": "Hello {{name}}",
+  "nested": {"deep": ["First", "Sec\\u00f6nd", 3, null], "empty": ""},
+  "url": "https://example.org/x",
+  "plural": "{n, plural, one {# file} other {# files}}",
+  "quote": "Say \\"hi\\"\\n\\/now",
+  "item_one": "{{count}} item",
+  "n": 1.50e3
+}
+"""
+
+ARB = b"""{
+  "@@locale": "en",
+  "hello": "Hello",
+  "@hello": {"description": "Keep this"}
+}
+"""
+
+CHROME = b"""{"ext": {"message": "An extension", "description": "Keep this"}}"""
+
+YAML = b"""# a comment
+en:
+  title: Hello there   # why
+  single: 'It''s here'
+  double: "Say \\"hi\\" \\u00e4"
+  list:
+    - First
+    - &anchor Second
+    - *anchor
+  literal: |
+    Line one
+    Line two
+  folded: >-
+    Folded text
+    goes on
+
+  number: 12
+  yes: no
+  count: "{n, plural, one {x} other {y}}"
+  colon: "a: b"
+"""
+
+PROPERTIES = b"""# a comment
+! another
+title = Hello there
+empty=
+long : A text \\
+       that goes on
+key\\ with\\:spaces=Don''t move {0}
+plain=Don't move
+unicode=Sch\\u00f6n
+path=C:\\\\temp\\ttab
+"""
+
+STRINGS = b"""/* a comment */
+"title" = "Hello \\"you\\" %@";
+// another
+"multi" = "Line one\\nLine two";
+bare_key = "Bare";
+"number" = "12";
+"""
+
+XCSTRINGS = b"""{
+  "sourceLanguage" : "en",
+  "strings" : {
+    "" : {
+
+    },
+    "Hello %@" : {
+
+    },
+    "KEY" : {
+      "comment" : "why",
+      "localizations" : {
+        "en" : {
+          "stringUnit" : {
+            "state" : "translated",
+            "value" : "A value"
+          }
+        }
+      }
+    },
+    "done" : {
+      "localizations" : {
+        "ru" : {
+          "stringUnit" : {
+            "state" : "needs_review",
+            "value" : "xx"
+          }
+        }
+      }
+    },
+    "files" : {
+      "localizations" : {
+        "en" : {
+          "variations" : {
+            "plural" : {
+              "one" : {
+                "stringUnit" : {
+                  "state" : "translated",
+                  "value" : "%d file"
+                }
+              },
+              "other" : {
+                "stringUnit" : {
+                  "state" : "translated",
+                  "value" : "%d files"
+                }
+              }
+            }
+          }
+        }
+      }
+    },
+    "keep" : {
+      "shouldTranslate" : false
+    }
+  },
+  "version" : "1.0"
+}
+"""
+
+SRT = b"""1
+00:00:01,000 --> 00:00:02,500
+<i>Hello</i> there,
+how are you today?
+
+2
+00:00:03,000 --> 00:00:04,000
+- Fine.
+- {\\an8}Good.
+
+3
+00:00:05,000 --> 00:00:06,000
+...
+"""
+
+VTT = b"""WEBVTT - a title
+
+STYLE
+::cue { color: red }
+
+NOTE keep this
+
+intro
+00:01.000 --> 00:02.000 align:start
+<v Bob>Hello <00:01.500>&amp; welcome
+
+00:00:03.000 --> 00:00:04.000
+Two lines
+of text
+"""
+
+CSV = b'''id,source,target,note
+1,Hello,,keep
+2,"Quoted, with ""quotes""",,"keep ""this"""
+3,Done,\xd0\x93\xd0\xbe\xd1\x82,
+4,"Two
+lines",,
+
+5,12,,
+'''
+
+TSV = b"en\tru\tid\nHello \"you\"\t\t1\nDone\t\xd0\x93\t2\n"
+
+TEXT = b"First line\n\n  indented line \n12\nlast"
+
+EXAMPLES: dict[str, bytes] = {
+    "app.po": PO, "app.xlf": XLIFF12, "app2.xliff": XLIFF20, "memory.tmx": TMX, "app.ts": QT, "strings.xml": ANDROID,
+    "page.html": HTML, "page.md": MARKDOWN, "app.json": JSON, "app_en.arb": ARB, "messages.json": CHROME,
+    "en.yml": YAML, "app.properties": PROPERTIES, "app.strings": STRINGS, "app.xcstrings": XCSTRINGS,
+    "film.srt": SRT, "film.vtt": VTT, "table.csv": CSV, "table.tsv": TSV, "text.txt": TEXT,
+}  # fmt: skip
+
+
+def opened(name: str, data: bytes | None = None, languages: Languages = EN_RU) -> Document:
+    """An example, or another file of its format."""
+    return open_document(EXAMPLES[name] if data is None else data, languages=languages, name=name)
+
+
+def shout(text: Inline) -> Inline:
+    """A stand-in for a translator: capitals in place of letters of plain words, everything else as it is."""
+    shouted = "".join(letter.upper() if len(letter.upper()) == 1 else letter for letter in text.text)
+    return Inline(shouted, text.codes)
+
+
+def translate(document: Document, state: State = State.FUZZY, note: str = "score -0.5") -> bytes:
+    """Translate every unit, and write."""
+    for unit in document.units:
+        unit.set(shout(unit.source), state=state, note=note)
+    return document.to_bytes()
