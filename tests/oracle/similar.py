@@ -22,6 +22,7 @@ class Limits:
     best: int = 64
     offered: int = 64
     common: tuple[int, float] = (1000, 0.25)
+    work: int = 1 << 15
     alike: float = 2.0
 
 
@@ -69,15 +70,16 @@ def distance(store: Store, side: str, row: int, state: States) -> float:
     return float(store[f"small_{side}_step"][0]) ** 2 * squared(store[f"small_{side}"][row].astype(np.float64), narrow)
 
 
-def likeness(store: Store, ids: Sequence[int], hidden: set[int], common: tuple[int, float]) -> list[float]:
-    """How much each segment is like a sentence, compared with the one that is most like it."""
+def likeness(store: Store, ids: Sequence[int], hidden: set[int], limits: Limits) -> list[float]:
+    """How much each segment is like a sentence, compared with the one that is most like it: by the tokens of the
+    sentence's types, those of the rarest first, as many as the limit of work allows."""
     count = len(store["target_offsets"]) - 1
     scores = [0] * count
-    for kind in set(ids):
-        tokens = span(store["type_offsets"], kind)
-        if len(tokens) <= max(common[0], common[1] * count):
-            for token in tokens:
-                scores[store["token_segments"][token]] += int(store["token_shares"][token])
+    ranges = [span(store["type_offsets"], kind) for kind in sorted(set(ids))]
+    told = [tokens for tokens in ranges if len(tokens) <= max(limits.common[0], limits.common[1] * count)]
+    walked = [token for tokens in sorted(told, key=len) for token in tokens]
+    for token in walked[: limits.work]:
+        scores[store["token_segments"][token]] += int(store["token_shares"][token])
     scores = [0 if segment in hidden else score for segment, score in enumerate(scores)]
     return [score / max(1, *scores) for score in scores]
 
@@ -88,7 +90,7 @@ def seen(
     """The entries that a sentence sees."""
     spans = [span(store["target_offsets"], number) for number in range(len(store["target_offsets"]) - 1)]
     hidden = {number for number, entries in enumerate(spans) if all(removed[entry] for entry in entries)}
-    alike = likeness(store, ids, hidden, limits.common)
+    alike = likeness(store, ids, hidden, limits)
     ranked = sorted((-like, number) for number, like in enumerate(alike) if like > 0)
     best = [number for _, number in ranked[: limits.best]]
     entries = {entry for number in best[: limits.segments] for entry in spans[number]}

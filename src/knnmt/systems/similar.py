@@ -11,6 +11,7 @@ from torch import Tensor
 
 from knnmt.search.nearest import least, runs
 from knnmt.search.rows import FAR, Keys, ProjectedRows, gather
+from knnmt.search.tally import Postings, Walk
 from knnmt.store.schema import Array, declare, offsets
 from knnmt.systems.chosen import as_rows, linked
 from knnmt.systems.settings import RetrievalSettings
@@ -19,6 +20,7 @@ from knnmt.systems.view import View, none_visible
 
 BEST = 128  # segments most similar to a sentence, in which the tokens of frequent types are looked for
 OFFERED = 64  # candidate tokens of each source token, of which the best c are chosen
+WORK = 1 << 15  # postings that a sentence walks to find them
 COMMON = 1000, 0.25  # types with more tokens than this, and than this share of the segments, are stop words
 ALIKE = 2.0  # weight of segment similarity relative to token distance
 
@@ -90,11 +92,11 @@ def near_entries(view: View, source: Source, c: int, segments: int) -> Tensor:
     """The entries that each sentence sees, -1 for none. (B, N)."""
     batch = len(source.ids)
     sentence, types, states = source.tokens(view)
-    similarity = _similarity(view, sentence, types, batch)
-    best = _best_segments(similarity, BEST)
+    tally = view.search.tally(_postings(view), _walk(view, sentence, types), batch, BEST)
+    best = tally.best
     tokens, there = _offered(view, best, sentence, types, OFFERED)
     distances = _distances(view, tokens, states)
-    alike = similarity.flatten()[sentence[:, None] * similarity.size(1) + view["token_segments"][tokens]]
+    alike = tally.similarity(sentence, view["token_segments"][tokens])
     tokens = _best_tokens(view, tokens, ~there, distances, alike, c)
     query, place = (tokens >= 0).nonzero(as_tuple=True)
     owner, entries = linked(view, sentence[query], tokens[query, place])
@@ -104,34 +106,32 @@ def near_entries(view: View, source: Source, c: int, segments: int) -> Tensor:
     return as_rows(torch.cat((owner, whole[0])), torch.cat((entries, whole[1])), batch, view.count("entries"))
 
 
-def _similarity(view: View, sentence: Tensor, types: Tensor, batch: int) -> Tensor:
-    """How similar each segment is to each sentence: BM25 over source types, as a share of the best. (B, segments).
+def _postings(view: View) -> Postings:
+    """What each stored token adds to the BM25 score of its segment. The shares are integers: their sum depends neither
+    on the order of adding nor on the batch. Segments without a visible entry are not found."""
+    return Postings(
+        view.blocks("token_segments"), view.blocks("token_shares"), view.starts("segments"), _hidden_segments(view)[0]
+    )
 
-    The shares of tokens are integers: their sum depends neither on the order of adding nor on the batch. Types that are
-    nearly everywhere are left out, and segments without a visible entry are similar to nothing.
+
+def _walk(view: View, sentence: Tensor, types: Tensor) -> Walk:
+    """The postings that each sentence walks: those of its types, the rarest first, as many as its budget of work.
+
+    Types that are nearly everywhere are left out. The last type is walked as far as the budget goes.
     """
-    vocabulary, count = view.parts[0].sizes["source_vocabulary"], view.count("segments")
+    vocabulary = view.parts[0].sizes["source_vocabulary"]
     distinct = (sentence * vocabulary + types).unique()
     owner, kinds = distinct // vocabulary, distinct % vocabulary
     starts, stops = view.ranges("type_offsets", kinds)
-    hidden, visible = _hidden_segments(view)
-    told = (stops - starts).sum(dim=1) <= max(COMMON[0], COMMON[1] * visible)
-    scores = torch.zeros((batch, count), dtype=torch.int32, device=types.device)
-    owner, starts, sizes = owner[told], starts[told], (stops - starts)[told]
-    columns = view.blocks("token_segments"), view.blocks("token_shares"), view.starts("segments")
-    for part, (segments, shares, first) in enumerate(zip(*columns, strict=False)):
-        view.search.tally(scores[:, first:], owner, starts[:, part], sizes[:, part], segments, shares)
-    if hidden is not None:
-        scores.masked_fill_(hidden, 0)
-    return scores / scores.amax(dim=1, keepdim=True).clamp_min(1)
-
-
-def _best_segments(similarity: Tensor, count: int) -> Tensor:
-    """The segments most similar to each sentence, best first, padded with -1. (B, up to count)."""
-    padding = -similarity.size(1) % 64
-    unlike = torch.nn.functional.pad(1.0 - similarity, (0, padding), value=2.0)
-    unlike, best = least(unlike, min(count, similarity.size(1)))
-    return best.masked_fill_(unlike >= 1.0, -1)
+    sizes = stops - starts
+    total = sizes.sum(dim=1)
+    told = (total <= max(COMMON[0], COMMON[1] * _hidden_segments(view)[1])).nonzero().flatten()
+    told = told[(owner[told] << 32 | total[told]).sort(stable=True).indices]
+    owner, starts, sizes = owner[told], starts[told], sizes[told]
+    before = total[told].cumsum(0) - total[told]  # of all sentences; now of each one's own
+    before -= before[torch.searchsorted(owner, owner)]
+    before = before[:, None] + sizes.cumsum(dim=1) - sizes
+    return Walk(owner, starts, torch.minimum(sizes, (WORK - before).clamp_min_(0)))
 
 
 def _offered(view: View, best: Tensor, sentence: Tensor, types: Tensor, most: int) -> tuple[Tensor, Tensor]:
@@ -198,9 +198,9 @@ def _hidden_segments(view: View) -> tuple[Tensor | None, int]:
     """The segments without a visible entry, (segments,) bool, or None where all have one; and how many have one."""
 
     def make() -> tuple[Tensor | None, int]:
-        every = torch.arange(view.count("segments"), device=view.device)
         if view.hidden is None:
-            return None, len(every)
+            return None, view.count("segments")
+        every = torch.arange(view.count("segments"), device=view.device)
         hidden = none_visible(view.hidden, *view.runs("target_offsets", every))
         return hidden, int((~hidden).sum())
 
