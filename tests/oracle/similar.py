@@ -16,14 +16,17 @@ K1, B, SHARE = 1.2, 0.75, 512
 
 @dataclass(frozen=True)
 class Limits:
-    """What a sentence sees: whole segments, the best segments, tokens to choose from, and when a type is too common."""
+    """What a sentence sees: whole segments, the best segments and how many are scored in full, tokens to choose from,
+    when a type is too common, and how many postings are walked. by_state: so many more than c by distance alone."""
 
     segments: int = 2
     best: int = 64
+    pool: int = 64
     offered: int = 64
     common: tuple[int, float] = (1000, 0.25)
     work: int = 1 << 15
     alike: float = 2.0
+    by_state: float = 0.5
 
 
 def gathered(store: Store, projections: dict[str, NDArray[np.float32]]) -> Store:
@@ -71,16 +74,25 @@ def distance(store: Store, side: str, row: int, state: States) -> float:
 
 
 def likeness(store: Store, ids: Sequence[int], hidden: set[int], limits: Limits) -> list[float]:
-    """How much each segment is like a sentence, compared with the one that is most like it: by the tokens of the
-    sentence's types, those of the rarest first, as many as the limit of work allows."""
+    """How much each segment is like a sentence, compared with the one that is most like it.
+
+    The tokens of the sentence's types are walked, those of the rarest first, as many as the limit of work allows. The
+    best segments by these are scored by all tokens.
+    """
     count = len(store["target_offsets"]) - 1
-    scores = [0] * count
     ranges = [span(store["type_offsets"], kind) for kind in sorted(set(ids))]
     told = [tokens for tokens in ranges if len(tokens) <= max(limits.common[0], limits.common[1] * count)]
-    walked = [token for tokens in sorted(told, key=len) for token in tokens]
-    for token in walked[: limits.work]:
-        scores[store["token_segments"][token]] += int(store["token_shares"][token])
-    scores = [0 if segment in hidden else score for segment, score in enumerate(scores)]
+    told.sort(key=len)
+    every = [token for tokens in told for token in tokens if int(store["token_segments"][token]) not in hidden]
+    walked = set([token for tokens in told for token in tokens][: limits.work])
+    scores, whole = [0] * count, [0] * count
+    for token in every:
+        share, segment = int(store["token_shares"][token]), store["token_segments"][token]
+        whole[segment] += share
+        scores[segment] += share if token in walked else 0
+    pool = sorted((-score, number) for number, score in enumerate(scores) if score)[: limits.pool]
+    for _, number in pool:
+        scores[number] = whole[number]
     return [score / max(1, *scores) for score in scores]
 
 
@@ -92,7 +104,7 @@ def seen(
     hidden = {number for number, entries in enumerate(spans) if all(removed[entry] for entry in entries)}
     alike = likeness(store, ids, hidden, limits)
     ranked = sorted((-like, number) for number, like in enumerate(alike) if like > 0)
-    best = [number for _, number in ranked[: limits.best]]
+    best = [number for _, number in ranked[: min(limits.best, limits.pool)]]
     entries = {entry for number in best[: limits.segments] for entry in spans[number]}
     for kind, own in zip(ids, states, strict=True):
         offered = list(span(store["type_offsets"], kind))
@@ -106,7 +118,8 @@ def seen(
             (some / typical + limits.alike * (1 - alike[store["token_segments"][token]]), place)
             for place, (some, token) in enumerate(zip(far, offered, strict=True))
         ]
-        for _, place in sorted(rank)[: settings.c]:
+        nearest = sorted((some, place) for place, some in enumerate(far))
+        for _, place in sorted(rank)[: settings.c] + nearest[: math.ceil(limits.by_state * settings.c)]:
             entries |= {int(store["link_entries"][link]) for link in span(store["link_offsets"], offered[place])}
     return {entry for entry in entries if not removed[entry]}
 

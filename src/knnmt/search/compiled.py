@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from knnmt.loops import compiled, share_out
+from knnmt.search.compiled_matches import match
 from knnmt.search.compiled_softmax import CompiledSoftmax
-from knnmt.search.compiled_tally import CompiledTally
+from knnmt.search.matches import Asked, Index, Limits, Matches
 from knnmt.search.nearest import Buffers, BySentence, unpack
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
 from knnmt.search.search import Chosen, Ranges, Search, grouped
-from knnmt.search.tally import Postings, Walk
 
 Floats = NDArray[np.float32]
 Values = NDArray[np.int16] | NDArray[np.int8]  # float16 by their bits, or bytes
@@ -45,9 +45,9 @@ class CompiledSearch(Search):
         """The rows `numbers` (B, N) of keys, none where -1, each with its token (B, N): all of them get a share."""
         return CompiledSoftmax(self.buffers, keys, numbers, tokens)
 
-    def tally(self, postings: Postings, walk: Walk, batch: int, most: int) -> CompiledTally:
-        """The segments that sentences come across in their postings, and the `most` best of each."""
-        return CompiledTally(self.buffers, postings, walk, batch, most)
+    def match(self, index: Index, asked: Asked, limits: Limits) -> Matches:
+        """The stored tokens that match those of sentences."""
+        return match(self.buffers, index, asked, limits)
 
     def _nearest(
         self, rows: Rows, starts: Tensor, stops: Tensor, queries: Tensor, count: int, members: Tensor | None

@@ -9,10 +9,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from knnmt.search.matches import Asked, Index, Limits, Matches, match
 from knnmt.search.nearest import Buffers, Table, least, pack, runs, unpack
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
 from knnmt.search.softmax import Softmax
-from knnmt.search.tally import Postings, Tally, Walk
 
 GATHERED = 1 << 18  # rows copied at a time to be compared
 COMPARED = 1 << 26  # pairs of queries and rows compared at a time when all rows are scanned
@@ -97,9 +97,9 @@ class Search:
         """The rows `numbers` (B, N) of keys, none where -1, each with its token (B, N): all of them get a share."""
         return Softmax(self.buffers, keys, numbers, tokens)
 
-    def tally(self, postings: Postings, walk: Walk, batch: int, most: int) -> Tally:
-        """The segments that sentences come across in their postings, and the `most` best of each."""
-        return Tally(postings, walk, batch, most)
+    def match(self, index: Index, asked: Asked, limits: Limits) -> Matches:
+        """The stored tokens that match those of sentences."""
+        return match(index, asked, limits)
 
     def _nearest(
         self, rows: Rows, starts: Tensor, stops: Tensor, queries: Tensor, count: int, members: Tensor | None
