@@ -16,12 +16,11 @@ K1, B, SHARE = 1.2, 0.75, 512
 
 @dataclass(frozen=True)
 class Limits:
-    """What a sentence sees: whole segments, the best segments and how many are scored in full, tokens to choose from,
+    """What a sentence sees: whole segments, the best segments, tokens to choose from,
     when a type is too common, and how many postings are walked. by_state: so many more than c by distance alone."""
 
     segments: int = 2
     best: int = 64
-    pool: int = 64
     offered: int = 64
     common: tuple[int, float] = (1000, 0.25)
     work: int = 1 << 15
@@ -90,7 +89,7 @@ def likeness(store: Store, ids: Sequence[int], hidden: set[int], limits: Limits)
         share, segment = int(store["token_shares"][token]), store["token_segments"][token]
         whole[segment] += share
         scores[segment] += share if token in walked else 0
-    pool = sorted((-score, number) for number, score in enumerate(scores) if score)[: limits.pool]
+    pool = sorted((-score, number) for number, score in enumerate(scores) if score)[: limits.best]
     for _, number in pool:
         scores[number] = whole[number]
     return [score / max(1, *scores) for score in scores]
@@ -104,7 +103,7 @@ def seen(
     hidden = {number for number, entries in enumerate(spans) if all(removed[entry] for entry in entries)}
     alike = likeness(store, ids, hidden, limits)
     ranked = sorted((-like, number) for number, like in enumerate(alike) if like > 0)
-    best = [number for _, number in ranked[: min(limits.best, limits.pool)]]
+    best = [number for _, number in ranked[: limits.best]]
     entries = {entry for number in best[: limits.segments] for entry in spans[number]}
     for kind, own in zip(ids, states, strict=True):
         offered = list(span(store["type_offsets"], kind))

@@ -1,7 +1,7 @@
 """`match` on a CPU, compiled with numba: each sentence counts its segments in a small table of its own.
 
-The tables have open addressing, and are at most two thirds full: (slots, 2), a segment + 1 and its score. Several parts
-are taken one after the other, all sentences at a time.
+The tables have open addressing, and are at most two thirds full: (slots, 2), a segment + 1 and its score. Where a store
+has few segments, each has a slot of its own. Several parts are taken one after the other, all sentences at a time.
 """
 
 from typing import Any
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from knnmt.loops import compiled, share_out
 from knnmt.search.matches import Asked, Index, Limits, Matches
@@ -21,7 +20,8 @@ Bytes = NDArray[np.int8]
 
 WORTH = 1 << 13  # postings or candidates that are worth a thread
 LEAST = 1 << 4  # slots of a table
-MIXED = np.uint32(2_654_435_769)  # 2^32 by the golden ratio: neighbouring segments lie far apart in a table
+FEW = 1 << 16  # segments that have a slot each
+MIXED = 2_654_435_769  # 2^32 by the golden ratio: neighbouring segments lie far apart in a table
 TOP = 1 << 31  # above the number of any segment
 
 
@@ -39,11 +39,13 @@ class _Matching:
         self.kinds, self.queries = (torch.searchsorted(owner, every).numpy() for owner in (asked.owner, asked.sentence))
         walked = torch.zeros(self.batch, dtype=torch.int64).index_add_(0, asked.owner, asked.walked.sum(dim=1))
         self.walked = walked.numpy()
-        distinct = walked.clamp_max(index.segments)
-        shifts = 32 - (1.5 * distinct).clamp_min(LEAST).log2().ceil().long()
+        few = index.segments <= FEW
+        slots = torch.full_like(walked, index.segments) if few else 1.5 * walked
+        shifts = 32 - slots.clamp_min(LEAST).log2().ceil().long()
+        factor = 1 << int(shifts[0]) if few else MIXED
         offsets = torch.nn.functional.pad((1 << (32 - shifts)).cumsum(0), (1, 0))
         tables = buffers.lend(self, (int(offsets[-1]), 2)).view(torch.int32)
-        self.tables = offsets.numpy(), shifts.numpy(), tables.numpy()
+        self.tables = np.uint32(factor), offsets.numpy(), shifts.numpy(), tables.numpy()
         hidden = index.hidden
         self.hidden = np.empty(0, np.bool_) if hidden is None else hidden.numpy()
         lists = buffers.lend(self, (len(asked.kind), limits.offered, 3))
@@ -52,23 +54,22 @@ class _Matching:
     def matches(self) -> Matches:
         """All of it."""
         asked, limits, last = self.asked, self.limits, len(self.index.parts) - 1
-        pool = np.empty((self.batch, limits.pool), np.int64)
-        scores = np.empty((self.batch, limits.pool), np.int64)
+        best = np.empty((self.batch, limits.best), np.int64)
+        scores = np.empty((self.batch, limits.best), np.int64)
         for number, part in enumerate(self.index.parts):
             arrays = part.segments.numpy(), part.shares.numpy(), self.hidden
-            bounds = *self._bounds(number)[:2], self._bounds(number)[3]
+            starts, _, ends = self._bounds(number)
             share_out(
                 count, self.walked, WORTH, part.first_segment, number == 0, number == last, *arrays, self.kinds,
-                *bounds, *self.tables, pool, scores,
+                starts, ends, *self.tables, best, scores,
             )  # fmt: skip
-        told, per_sentence = asked.told.numpy(), np.full(self.batch, limits.pool)
+        told, per_sentence = asked.told.numpy(), np.full(self.batch, limits.best)
         for number, part in enumerate(self.index.parts):
             arrays = part.shares.numpy(), part.starts.numpy(), part.tokens.numpy()
             share_out(
                 score_in_full, per_sentence, WORTH // 16, part.first_segment, number == last, *arrays, self.kinds,
-                *self._bounds(number), told, *self.tables, pool, scores,
+                *self._bounds(number), told, *self.tables, best, scores,
             )  # fmt: skip
-        best = pool[:, : limits.best]
         total = asked.sizes.sum(dim=1).numpy()
         kind, work = asked.kind.numpy(), np.diff(self.queries) * limits.offered
         for number, (part, states, step) in enumerate(zip(self.index.parts, asked.states, asked.step, strict=True)):
@@ -76,7 +77,7 @@ class _Matching:
             share_out(
                 offer, work, WORTH, part.first_segment, part.first_token, *arrays, states.numpy(), np.float32(step**2),
                 self.kinds, *self._bounds(number)[:2], total, self.queries, kind, *self.tables, best,
-                scores[:, : limits.best], *self.lists,
+                scores, *self.lists,
             )  # fmt: skip
         by_both, by_state = limits.by_both.numpy(), limits.by_state.numpy()
         most = int(by_both.max()), int(by_state.max())
@@ -88,24 +89,22 @@ class _Matching:
         )  # fmt: skip
         return Matches(torch.from_numpy(chosen), torch.from_numpy(best))
 
-    def _bounds(self, part: int) -> tuple[Ints, Ints, Ints, Ints]:
-        """Where the tokens of the U types begin in a part, where they end, what is walked and where that ends."""
-        asked = self.asked
-        starts, sizes, walked = (each[:, part].contiguous() for each in (asked.starts, asked.sizes, asked.walked))
-        found: tuple[Tensor, ...] = starts, starts + sizes, walked, starts + walked
-        return tuple(each.numpy() for each in found)  # type: ignore[return-value]
+    def _bounds(self, part: int) -> tuple[Ints, Ints, Ints]:
+        """Where the tokens of the U types begin in a part, where they end, and where those end that are walked."""
+        starts, sizes, walked = (each[:, part] for each in (self.asked.starts, self.asked.sizes, self.asked.walked))
+        return starts.contiguous().numpy(), (starts + sizes).numpy(), (starts + walked).numpy()
 
 
 @compiled
 def count(
     first: int, last: int, before: int, empty: bool, done: bool, segments: Ints, shares: Ints,
-    hidden: NDArray[np.bool_], kinds: Ints, starts: Ints, stops: Ints, ends: Ints, offsets: Ints, shifts: Ints,
-    tables: Ints, pool: Ints, scores: Ints,
+    hidden: NDArray[np.bool_], kinds: Ints, starts: Ints, ends: Ints, factor: int, offsets: Ints, shifts: Ints,
+    tables: Ints, best: Ints, scores: Ints,
 ) -> None:  # fmt: skip
     """Add the postings of a part to the tables of sentences first to last, and when all parts are done list the best.
 
     before: segments of earlier parts; empty: whether nothing was added yet; kinds: (B + 1,), where each sentence's
-    types begin; starts, stops, ends: (U,), of the tokens of each type, and of those that are walked
+    types begin; starts, ends: (U,), of each type's tokens that are walked
     """
     for sentence in range(first, last):
         table = tables[offsets[sentence] : offsets[sentence + 1]]
@@ -115,31 +114,31 @@ def count(
             for at in range(starts[kind], ends[kind]):
                 segment = before + segments[at]
                 if len(hidden) == 0 or not hidden[segment]:
-                    slot = _slot(table, shifts[sentence], segment)
+                    slot = _slot(table, factor, shifts[sentence], segment)
                     table[slot, 0] = segment + 1
                     table[slot, 1] += shares[at]
         if done:
-            heap = np.zeros(pool.shape[1], np.int64)
+            heap = np.zeros(best.shape[1], np.int64)
             least = np.int64(0)
             for slot in range(len(table)):
                 if table[slot, 1] >= least and table[slot, 1] > 0:
                     _replace_least(heap, np.int64(table[slot, 1]) << 32 | (np.int64(TOP) - table[slot, 0]))
                     least = heap[0] >> 32
-            _unpack(heap, pool[sentence], scores[sentence])
+            _unpack(heap, best[sentence], scores[sentence])
 
 
 @compiled
 def score_in_full(
     first: int, last: int, before: int, done: bool, shares: Ints, begins: Ints, tokens: Ints, kinds: Ints,
-    starts: Ints, stops: Ints, walked: Ints, ends: Ints, told: NDArray[np.bool_], offsets: Ints, shifts: Ints,
-    tables: Ints, pool: Ints, scores: Ints,
+    starts: Ints, stops: Ints, ends: Ints, told: NDArray[np.bool_], factor: int, offsets: Ints, shifts: Ints,
+    tables: Ints, best: Ints, scores: Ints,
 ) -> None:  # fmt: skip
-    """Add to the scores of the pool what its tokens in a part add that were not walked; when all parts are done, order
-    it again, and note the scores in the tables. begins, tokens: the tokens of each segment of the part."""
+    """Add to the scores of the best segments what their tokens in a part add that were not walked; when all parts are
+    done, order them again, and note the scores in the tables. begins, tokens: the tokens of each segment."""
     for sentence in range(first, last):
-        for place in range(pool.shape[1]):
-            segment = pool[sentence, place] - before
-            if pool[sentence, place] < 0 or segment < 0 or segment >= len(begins) - 1:
+        for place in range(best.shape[1]):
+            segment = best[sentence, place] - before
+            if best[sentence, place] < 0 or segment < 0 or segment >= len(begins) - 1:
                 continue
             kind, behind = kinds[sentence], kinds[sentence + 1]
             for at in range(begins[segment], begins[segment + 1]):
@@ -152,20 +151,20 @@ def score_in_full(
                     scores[sentence, place] += shares[token]
         if done:
             table = tables[offsets[sentence] : offsets[sentence + 1]]
-            heap = np.zeros(pool.shape[1], np.int64)
-            for place in range(pool.shape[1]):
-                if pool[sentence, place] >= 0:
-                    slot = _slot(table, shifts[sentence], pool[sentence, place])
+            heap = np.zeros(best.shape[1], np.int64)
+            for place in range(best.shape[1]):
+                if best[sentence, place] >= 0:
+                    slot = _slot(table, factor, shifts[sentence], best[sentence, place])
                     table[slot, 1] = scores[sentence, place]
-                    heap[place] = scores[sentence, place] << 32 | (np.int64(TOP) - pool[sentence, place] - 1)
-            _unpack(heap, pool[sentence], scores[sentence])
+                    heap[place] = scores[sentence, place] << 32 | (np.int64(TOP) - best[sentence, place] - 1)
+            _unpack(heap, best[sentence], scores[sentence])
 
 
 @compiled
 def offer(
     first: int, last: int, before: int, before_tokens: int, segments: Ints, rows: Bytes, begins: Ints, tokens: Ints,
     hidden: NDArray[np.bool_], states: Floats, unit: float, kinds: Ints, starts: Ints, stops: Ints, total: Ints,
-    queries: Ints, of: Ints, offsets: Ints, shifts: Ints, tables: Ints, best: Ints, scores: Ints,
+    queries: Ints, of: Ints, factor: int, offsets: Ints, shifts: Ints, tables: Ints, best: Ints, scores: Ints,
     values: Floats, numbers: Ints, used: Ints,
 ) -> None:  # fmt: skip
     """List the candidates of a part for the tokens of sentences first to last: squared distance, segment similarity and
@@ -214,7 +213,7 @@ def offer(
                     if len(hidden) == 0 or not hidden[segment]:
                         values[query, place, 0] = unit * _squared(rows[token], state)
                         values[query, place, 1] = (
-                            np.float32(table[_slot(table, shifts[sentence], segment), 1]) / highest
+                            np.float32(table[_slot(table, factor, shifts[sentence], segment), 1]) / highest
                         )
                         numbers[query, place, 2] = before_tokens + token
                         place += 1
@@ -268,9 +267,9 @@ def _squared(row: Bytes, state: Floats) -> Any:
 
 
 @compiled
-def _slot(table: Ints, shift: int, segment: int) -> int:
+def _slot(table: Ints, factor: int, shift: int, segment: int) -> int:
     """Where a segment is in a table, or the empty slot where it belongs."""
-    slot = np.int64(np.uint32(np.uint32(segment) * MIXED) >> np.uint32(shift))
+    slot = np.int64(np.uint32(np.uint32(segment) * np.uint32(factor)) >> np.uint32(shift))
     while table[slot, 0] != segment + 1 and table[slot, 0] != 0:
         slot = slot + 1 if slot + 1 < len(table) else 0
     return slot

@@ -60,11 +60,10 @@ class Asked(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """pool: segments of a sentence that are scored in full; best: those of them in which the tokens of frequent types
-    are looked for; offered: candidates of a token; by_both, by_state: (B,), how many of them are taken by distance and
-    segment, and by distance alone; alike: the weight of segment similarity relative to distance."""
+    """best: segments of a sentence that are scored in full, and in which the tokens of frequent types are looked for;
+    offered: candidates of a token; by_both, by_state: (B,), how many of them are taken by distance and segment, and by
+    distance alone; alike: the weight of segment similarity relative to distance."""
 
-    pool: int
     best: int
     offered: int
     by_both: Tensor
@@ -119,7 +118,7 @@ class _Tally:
         self.keys, place = torch.cat(keys).unique(return_inverse=True)
         self.scores = torch.zeros(len(self.keys), dtype=torch.int32, device=self.keys.device)
         self.scores.index_add_(0, place, torch.cat(values))
-        order = self._order(self.scores, torch.arange(len(self.keys), device=place.device), limits.pool)
+        order = self._order(self.scores, torch.arange(len(self.keys), device=place.device), limits.best)
         self._score_in_full(order)
         order = self._order(self.scores[order], order, limits.best)
         owner = self.keys[order] // self.count

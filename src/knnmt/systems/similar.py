@@ -19,11 +19,10 @@ from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Candidates, Defaults, Found, Neighbours, Source, System, merge
 from knnmt.systems.view import View, none_visible
 
-WORK = 1 << 15  # postings that a sentence walks to find similar segments
+WORK = 1 << 14  # postings that a sentence walks to find similar segments
 COMMON = 1000, 0.25  # types with more tokens than this, and than this share of the segments, are stop words
-POOL = 512  # segments that it comes across whose similarity is computed in full
-BEST = 256  # segments most similar to a sentence, in which the tokens of frequent types are looked for
-OFFERED = 512  # candidate tokens of each source token
+BEST = 256  # segments that are scored in full, and in which the tokens of frequent types are looked for
+OFFERED = 256  # candidate tokens of each source token
 ALIKE = 2.0  # weight of segment similarity relative to token distance
 TAKEN, LEAST = 300, 8  # tokens that all source tokens of a sentence take, about; and each one, at least
 BY_STATE = 0.5  # of c: so many more are taken by distance alone
@@ -97,7 +96,7 @@ def near_entries(view: View, source: Source, c: int | None, segments: int) -> Te
     batch = len(source.ids)
     sentence, types, states = source.tokens(view)
     taken = _suited(source.mask.sum(dim=1)) if c is None else torch.full((batch,), c, device=types.device)
-    limits = Limits(POOL, BEST, OFFERED, taken, (BY_STATE * taken).ceil().long(), ALIKE)
+    limits = Limits(BEST, OFFERED, taken, (BY_STATE * taken).ceil().long(), ALIKE)
     tokens, best = view.search.match(_index(view), _asked(view, sentence, types, states), limits)
     query, place = (tokens >= 0).nonzero(as_tuple=True)
     owner, entries = linked(view, sentence[query], tokens[query, place])
