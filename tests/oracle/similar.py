@@ -16,13 +16,16 @@ K1, B, SHARE = 1.2, 0.75, 512
 
 @dataclass(frozen=True)
 class Limits:
-    """What a sentence sees: whole segments, the best segments, tokens to choose from, and when a type is too common."""
+    """What a sentence sees: whole segments, the best segments, tokens to choose from,
+    when a type is too common, and how many postings are walked. by_state: so many more than c by distance alone."""
 
     segments: int = 2
     best: int = 64
     offered: int = 64
     common: tuple[int, float] = (1000, 0.25)
+    work: int = 1 << 15
     alike: float = 2.0
+    by_state: float = 0.5
 
 
 def gathered(store: Store, projections: dict[str, NDArray[np.float32]]) -> Store:
@@ -69,16 +72,26 @@ def distance(store: Store, side: str, row: int, state: States) -> float:
     return float(store[f"small_{side}_step"][0]) ** 2 * squared(store[f"small_{side}"][row].astype(np.float64), narrow)
 
 
-def likeness(store: Store, ids: Sequence[int], hidden: set[int], common: tuple[int, float]) -> list[float]:
-    """How much each segment is like a sentence, compared with the one that is most like it."""
+def likeness(store: Store, ids: Sequence[int], hidden: set[int], limits: Limits) -> list[float]:
+    """How much each segment is like a sentence, compared with the one that is most like it.
+
+    The tokens of the sentence's types are walked, those of the rarest first, as many as the limit of work allows. The
+    best segments by these are scored by all tokens.
+    """
     count = len(store["target_offsets"]) - 1
-    scores = [0] * count
-    for kind in set(ids):
-        tokens = span(store["type_offsets"], kind)
-        if len(tokens) <= max(common[0], common[1] * count):
-            for token in tokens:
-                scores[store["token_segments"][token]] += int(store["token_shares"][token])
-    scores = [0 if segment in hidden else score for segment, score in enumerate(scores)]
+    ranges = [span(store["type_offsets"], kind) for kind in sorted(set(ids))]
+    told = [tokens for tokens in ranges if len(tokens) <= max(limits.common[0], limits.common[1] * count)]
+    told.sort(key=len)
+    every = [token for tokens in told for token in tokens if int(store["token_segments"][token]) not in hidden]
+    walked = set([token for tokens in told for token in tokens][: limits.work])
+    scores, whole = [0] * count, [0] * count
+    for token in every:
+        share, segment = int(store["token_shares"][token]), store["token_segments"][token]
+        whole[segment] += share
+        scores[segment] += share if token in walked else 0
+    pool = sorted((-score, number) for number, score in enumerate(scores) if score)[: limits.best]
+    for _, number in pool:
+        scores[number] = whole[number]
     return [score / max(1, *scores) for score in scores]
 
 
@@ -88,7 +101,7 @@ def seen(
     """The entries that a sentence sees."""
     spans = [span(store["target_offsets"], number) for number in range(len(store["target_offsets"]) - 1)]
     hidden = {number for number, entries in enumerate(spans) if all(removed[entry] for entry in entries)}
-    alike = likeness(store, ids, hidden, limits.common)
+    alike = likeness(store, ids, hidden, limits)
     ranked = sorted((-like, number) for number, like in enumerate(alike) if like > 0)
     best = [number for _, number in ranked[: limits.best]]
     entries = {entry for number in best[: limits.segments] for entry in spans[number]}
@@ -104,7 +117,8 @@ def seen(
             (some / typical + limits.alike * (1 - alike[store["token_segments"][token]]), place)
             for place, (some, token) in enumerate(zip(far, offered, strict=True))
         ]
-        for _, place in sorted(rank)[: settings.c]:
+        nearest = sorted((some, place) for place, some in enumerate(far))
+        for _, place in sorted(rank)[: settings.c] + nearest[: math.ceil(limits.by_state * settings.c)]:
             entries |= {int(store["link_entries"][link]) for link in span(store["link_offsets"], offered[place])}
     return {entry for entry in entries if not removed[entry]}
 

@@ -49,7 +49,13 @@ def shares(tokens: torch.Tensor, log_p: torch.Tensor) -> dict[int, float]:
 
 def limited(limits: similar.Limits) -> Any:
     """The system, bound by these limits."""
-    return patch.multiple(system, BEST=limits.best, OFFERED=limits.offered, COMMON=limits.common, ALIKE=limits.alike)
+    named = {
+        "BEST": limits.best,
+        "OFFERED": limits.offered,
+        "COMMON": limits.common,
+        "ALIKE": limits.alike,
+    }
+    return patch.multiple(system, WORK=limits.work, **named)
 
 
 def assert_as_oracle(
@@ -80,18 +86,19 @@ def assert_as_oracle(
 @given(
     seed=st.integers(0, 2**32 - 1), metric=st.sampled_from(["squared", "euclidean", "cosine"]),
     c=st.sampled_from([1, 2, 50]), segments=st.sampled_from([0, 1, 3]), best=st.sampled_from([1, 3, 64]),
-    offered=st.sampled_from([1, 3, 64]), common=st.sampled_from([(1000, 0.25), (1, 0.4)]),
+    offered=st.sampled_from([1, 3, 64]), work=st.sampled_from([1, 4, 1000]),
+    common=st.sampled_from([(1000, 0.25), (1, 0.4)]),
     adapt=st.sampled_from(["constant", "distance"]), weight=st.sampled_from([0.0, 0.3, 0.9]),
 )  # fmt: skip
 @settings(max_examples=80, deadline=None)
 def test_a_sentence_sees_and_a_state_finds_what_the_oracle_does(
-    device: str, seed: int, metric: Metric, c: int, segments: int, best: int, offered: int, common: Any, adapt: Any,
-    weight: float,
+    device: str, seed: int, metric: Metric, c: int, segments: int, best: int, offered: int, common: Any,
+    work: int, adapt: Any, weight: float,
 ) -> None:  # fmt: skip
     chosen = RetrievalSettings(
         system="similar", c=c, segments=segments, temperature=1.5, weight=weight, adapt=adapt, reach=4.0
     )
-    limits = similar.Limits(segments, best, offered, common)
+    limits = similar.Limits(segments, best, offered, common, work)
     assert_as_oracle(drawn(seed, metric), chosen, limits, device=device)
 
 

@@ -161,7 +161,8 @@ def _grow(
     from knnmt.lab.bench.runner import served
     from knnmt.lab.bench.synthetic import Shape, make
 
-    shapes = [Shape(tokens, width=width, cluster_size=cluster_size) for tokens in _tokens(sizes)]
+    similar = "similar" in settings.systems
+    shapes = [Shape(tokens, width, cluster_size=cluster_size, similar=similar) for tokens in _tokens(sizes)]
     rows = []
     for shape in shapes:
         with tempfile.TemporaryDirectory(prefix="knnmt-bench-", dir=scratch) as folder:

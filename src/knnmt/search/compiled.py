@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from knnmt.loops import compiled, share_out
+from knnmt.search.compiled_matches import match
 from knnmt.search.compiled_softmax import CompiledSoftmax
+from knnmt.search.matches import Asked, Index, Limits, Matches
 from knnmt.search.nearest import Buffers, BySentence, unpack
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
 from knnmt.search.search import Chosen, Ranges, Search, grouped
@@ -42,6 +44,10 @@ class CompiledSearch(Search):
     def softmax(self, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor) -> CompiledSoftmax:
         """The rows `numbers` (B, N) of keys, none where -1, each with its token (B, N): all of them get a share."""
         return CompiledSoftmax(self.buffers, keys, numbers, tokens)
+
+    def match(self, index: Index, asked: Asked, limits: Limits) -> Matches:
+        """The stored tokens that match those of sentences."""
+        return match(self.buffers, index, asked, limits)
 
     def _nearest(
         self, rows: Rows, starts: Tensor, stops: Tensor, queries: Tensor, count: int, members: Tensor | None

@@ -39,10 +39,10 @@ class CompiledSoftmax(Softmax):
         (batch, longest), width = self.numbers.shape, keys.width
         values = torch.empty((batch * longest, width), dtype=torch.int8)
         keys.copy_values(self.numbers.flatten().clamp_min(0), values)
-        values = values.view(batch, longest, width)
         self.rows = torch.zeros((batch, width + -width % TOGETHER, longest), dtype=torch.int8)
-        self.rows[:, :width] = values.mT
-        self.norms = values.float().square_().sum(dim=2)
+        self.norms = torch.empty((batch, longest))
+        arrays = values.view(batch, longest, width), self.rows, self.norms
+        share_out(lay_out, np.full(batch, longest), WORTH // 8, *(array.numpy() for array in arrays))
         self.counts, self.every = (self.numbers >= 0).sum(dim=1), (self.slots, self.distinct)
         self.here = torch.arange(batch)  # the sentence of each row that is still searched
 
@@ -92,6 +92,19 @@ def look_up(
             for n in range(len(some)):
                 total[slots[sentence, n]] += some[n]
             used[row, beam] = _with_a_share(total, distinct[sentence], tokens[row, beam], log_p[row, beam])
+
+
+@compiled
+def lay_out(first: int, last: int, values: Bytes, rows: Bytes, norms: Floats) -> None:
+    """From rows (B, N, p) of sentences first to last to (B, p, N), with their squared lengths (B, N)."""
+    for sentence in range(first, last):
+        for n in range(values.shape[1]):
+            squared = 0
+            for number in range(values.shape[2]):
+                value = np.int32(values[sentence, n, number])
+                rows[sentence, number, n] = value
+                squared += value * value
+            norms[sentence, n] = squared
 
 
 @compiled

@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from knnmt.search.matches import Asked, Index, Limits, Matches, match
 from knnmt.search.nearest import Buffers, Table, least, pack, runs, unpack
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
 from knnmt.search.softmax import Softmax
@@ -100,20 +101,9 @@ class Search:
         """The rows `numbers` (B, N) of keys, none where -1, each with its token (B, N): all of them get a share."""
         return Softmax(self.buffers, keys, numbers, tokens)
 
-    def tally(
-        self, scores: Tensor, owner: Tensor, starts: Tensor, sizes: Tensor, places: Tensor, values: Tensor
-    ) -> None:
-        """Add values[start : start + size] at places[start : start + size] of row owner of scores (B, N) int32.
-
-        owner, starts, sizes: (n,); places, values: (m,)
-        """
-        if self.device.type == "cpu":  # slices: an index of all numbers would cost more than the sums
-            for row, start, length in torch.stack((owner, starts, sizes), dim=1).tolist():
-                some = slice(start, start + length)
-                scores[row].index_add_(0, places[some], values[some].int())
-            return
-        rows, at = owner.repeat_interleave(sizes), runs(starts, sizes)
-        scores.index_put_((rows, places[at].long()), values[at].int(), accumulate=True)
+    def match(self, index: Index, asked: Asked, limits: Limits) -> Matches:
+        """The stored tokens that match those of sentences."""
+        return match(index, asked, limits)
 
     def _nearest(
         self, rows: Rows, starts: Tensor, stops: Tensor, queries: Tensor, count: int, members: Tensor | None

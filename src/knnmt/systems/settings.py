@@ -22,7 +22,7 @@ class RetrievalSettings(Settings):
     c: int | None = Field(
         default=None, ge=1, description="training tokens (or prototypes) per source token; default: by the system"
     )
-    segments: int = Field(default=4, ge=0, description="similar training segments used whole (similar)")
+    segments: int = Field(default=8, ge=0, description="similar training segments used whole (similar)")
     temperature: float | None = Field(
         default=None, gt=0, allow_inf_nan=False, description="softmax temperature (T); default: by the store"
     )

@@ -4,23 +4,29 @@ to the sentence (BM25); and all entries of the most similar segments.
 States are projected to few numbers, each in a byte. p_kNN is the softmax over everything that the sentence sees.
 """
 
+import itertools
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from knnmt.search.nearest import least, runs
-from knnmt.search.rows import FAR, Keys, ProjectedRows, gather
+from knnmt.search.matches import Asked, Index, Limits, PartIndex
+from knnmt.search.nearest import runs
+from knnmt.search.rows import Keys, ProjectedRows
 from knnmt.store.schema import Array, declare, offsets
 from knnmt.systems.chosen import as_rows, linked
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Candidates, Defaults, Found, Neighbours, Source, System, merge
 from knnmt.systems.view import View, none_visible
 
-BEST = 128  # segments most similar to a sentence, in which the tokens of frequent types are looked for
-OFFERED = 64  # candidate tokens of each source token, of which the best c are chosen
+WORK = 1 << 14  # postings that a sentence walks to find similar segments
 COMMON = 1000, 0.25  # types with more tokens than this, and than this share of the segments, are stop words
+BEST = 256  # segments that are scored in full, and in which the tokens of frequent types are looked for
+OFFERED = 256  # candidate tokens of each source token
 ALIKE = 2.0  # weight of segment similarity relative to token distance
+TAKEN, LEAST = 300, 8  # tokens that all source tokens of a sentence take, about; and each one, at least
+BY_STATE = 0.5  # of c: so many more are taken by distance alone
+NEVER = (1 << 32) - 1  # behind all frequencies of types
 
 ARRAYS = {
     # keys projected to few dimensions, one byte each
@@ -82,20 +88,16 @@ class All(Candidates):
 
 def select(view: View, source: Source, settings: RetrievalSettings) -> Candidates:
     """What a sentence sees, by tokens and by segments."""
-    assert settings.c is not None
     return All(view, near_entries(view, source, settings.c, settings.segments), settings)
 
 
-def near_entries(view: View, source: Source, c: int, segments: int) -> Tensor:
-    """The entries that each sentence sees, -1 for none. (B, N)."""
+def near_entries(view: View, source: Source, c: int | None, segments: int) -> Tensor:
+    """The entries that each sentence sees, -1 for none. (B, N). c: None for as many as suit a sentence's length."""
     batch = len(source.ids)
     sentence, types, states = source.tokens(view)
-    similarity = _similarity(view, sentence, types, batch)
-    best = _best_segments(similarity, BEST)
-    tokens, there = _offered(view, best, sentence, types, OFFERED)
-    distances = _distances(view, tokens, states)
-    alike = similarity.flatten()[sentence[:, None] * similarity.size(1) + view["token_segments"][tokens]]
-    tokens = _best_tokens(view, tokens, ~there, distances, alike, c)
+    taken = _suited(source.mask.sum(dim=1)) if c is None else torch.full((batch,), c, device=types.device)
+    limits = Limits(BEST, OFFERED, taken, (BY_STATE * taken).ceil().long(), ALIKE)
+    tokens, best = view.search.match(_index(view), _asked(view, sentence, types, states), limits)
     query, place = (tokens >= 0).nonzero(as_tuple=True)
     owner, entries = linked(view, sentence[query], tokens[query, place])
     owners, slot = (best[:, :segments] >= 0).nonzero(as_tuple=True)
@@ -104,103 +106,54 @@ def near_entries(view: View, source: Source, c: int, segments: int) -> Tensor:
     return as_rows(torch.cat((owner, whole[0])), torch.cat((entries, whole[1])), batch, view.count("entries"))
 
 
-def _similarity(view: View, sentence: Tensor, types: Tensor, batch: int) -> Tensor:
-    """How similar each segment is to each sentence: BM25 over source types, as a share of the best. (B, segments).
-
-    The shares of tokens are integers: their sum depends neither on the order of adding nor on the batch. Types that are
-    nearly everywhere are left out, and segments without a visible entry are similar to nothing.
-    """
-    vocabulary, count = view.parts[0].sizes["source_vocabulary"], view.count("segments")
-    distinct = (sentence * vocabulary + types).unique()
-    owner, kinds = distinct // vocabulary, distinct % vocabulary
-    starts, stops = view.ranges("type_offsets", kinds)
-    hidden, visible = _hidden_segments(view)
-    told = (stops - starts).sum(dim=1) <= max(COMMON[0], COMMON[1] * visible)
-    scores = torch.zeros((batch, count), dtype=torch.int32, device=types.device)
-    owner, starts, sizes = owner[told], starts[told], (stops - starts)[told]
-    columns = view.blocks("token_segments"), view.blocks("token_shares"), view.starts("segments")
-    for part, (segments, shares, first) in enumerate(zip(*columns, strict=False)):
-        view.search.tally(scores[:, first:], owner, starts[:, part], sizes[:, part], segments, shares)
-    if hidden is not None:
-        scores.masked_fill_(hidden, 0)
-    return scores / scores.amax(dim=1, keepdim=True).clamp_min(1)
+def _suited(lengths: Tensor) -> Tensor:
+    """c for sentences of these lengths (B,): a short one has few tokens to find something by. (B,)."""
+    return (TAKEN / lengths.clamp_min(1)).ceil().long().clamp_min(LEAST)
 
 
-def _best_segments(similarity: Tensor, count: int) -> Tensor:
-    """The segments most similar to each sentence, best first, padded with -1. (B, up to count)."""
-    padding = -similarity.size(1) % 64
-    unlike = torch.nn.functional.pad(1.0 - similarity, (0, padding), value=2.0)
-    unlike, best = least(unlike, min(count, similarity.size(1)))
-    return best.masked_fill_(unlike >= 1.0, -1)
+def _index(view: View) -> Index:
+    """The stored tokens, with what each adds to the BM25 score of its segment. The shares are integers: their sum
+    depends neither on the order of adding nor on the batch. Segments without a visible entry are not found."""
+    names = ("token_segments", "token_shares", "small_source", "segment_starts", "segment_tokens")
+
+    def make() -> list[PartIndex]:
+        columns = *(view.blocks(name) for name in names), view.starts("tokens")[:-1], view.starts("segments")[:-1]
+        return list(itertools.starmap(PartIndex, zip(*columns, strict=True)))
+
+    parts = view.kept("index of tokens", make)
+    return Index(parts, view.count("tokens"), view.count("segments"), _hidden_segments(view)[0])
 
 
-def _offered(view: View, best: Tensor, sentence: Tensor, types: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """The candidate tokens of each source token, and which of them are there. Both (Q, most).
-
-    Those of its type: all if they are so few, else the first of them in the sentence's best segments.
-    """
-    starts, stops = view.ranges("type_offsets", types)
-    begin = starts + view.first("tokens")
+def _asked(view: View, sentence: Tensor, types: Tensor, states: Tensor) -> Asked:
+    """The tokens of sentences, and the postings that these walk: those of their types, the rarest first, as many as the
+    budget of work allows; the last type as far as it goes. Types that are nearly everywhere are left out."""
+    vocabulary = view.parts[0].sizes["source_vocabulary"]
+    distinct, kind = (sentence * vocabulary + types).unique(return_inverse=True)
+    owner = distinct // vocabulary
+    starts, stops = view.ranges("type_offsets", distinct % vocabulary)
     sizes = stops - starts
     total = sizes.sum(dim=1)
-    offered = torch.zeros((len(types), most), dtype=torch.int64, device=types.device)
-    there = torch.arange(most, device=types.device) < total[:, None]
-    few = (total <= most).nonzero().flatten()
-    offered[few.repeat_interleave(total[few]), runs(torch.zeros_like(few), total[few])] = runs(
-        begin[few].flatten(), sizes[few].flatten()
-    )
-    frequent = (total > most).nonzero().flatten()
-    if not len(frequent):
-        return offered, there
-    vocabulary = view.parts[0].sizes["source_vocabulary"]
-    groups, group = (sentence[frequent] * vocabulary + types[frequent]).unique(return_inverse=True)
-    owner, slot = (best >= 0).nonzero(as_tuple=True)
-    first, lengths = view.runs("segment_starts", best[owner, slot])
-    tokens = view["segment_tokens"][runs(first, lengths)]
-    keys = _types(view, tokens) + owner.repeat_interleave(lengths) * vocabulary
-    asked = torch.zeros(len(best) * vocabulary, dtype=torch.bool, device=types.device)
-    asked[groups] = True
-    kept = asked[keys]
-    keys, order = keys[kept].sort(stable=True)  # the tokens of better segments stay in front
-    tokens = tokens[kept][order]
-    bounds = torch.searchsorted(keys, torch.stack((groups, groups + 1)))
-    found = bounds[0][group], (bounds[1] - bounds[0])[group]
-    places = torch.arange(most, device=types.device)
-    there[frequent] = places < found[1][:, None]
-    if len(tokens):
-        offered[frequent] = tokens[(found[0][:, None] + places).clamp_max(len(tokens) - 1)]
-    return offered.masked_fill_(~there, 0), there
-
-
-def _types(view: View, tokens: Tensor) -> Tensor:
-    """The types of stored tokens (n,)."""
-    offsets = view.blocks("type_offsets")
-    types = lambda part, rows: torch.searchsorted(offsets[part], rows, right=True) - 1  # noqa: E731
-    return gather(tokens, view.starts("tokens"), types)
-
-
-def _best_tokens(view: View, tokens: Tensor, missing: Tensor, distances: Tensor, alike: Tensor, count: int) -> Tensor:
-    """The tokens of each row that are nearest, relative to the others, in the most similar segments.
-
-    All (..., P), to (..., up to count), -1 where there are fewer.
-    """
-    hidden, _ = _hidden_segments(view)
-    if hidden is not None:
-        missing = missing | hidden[view["token_segments"][tokens]]
-    distances = distances.masked_fill(missing, 0.0)
-    typical = distances.sum(dim=-1, keepdim=True) / (~missing).sum(dim=-1, keepdim=True).clamp_min(1)
-    rank = distances / typical.clamp_min(1e-6) + ALIKE * (1.0 - alike)
-    rank, places = least(rank.masked_fill_(missing, FAR), min(count, rank.size(-1)))
-    return tokens.gather(-1, places).masked_fill_(rank == FAR, -1)
+    told = total <= max(COMMON[0], COMMON[1] * _hidden_segments(view)[1])
+    order = (owner << 32 | total.masked_fill(~told, NEVER)).sort(stable=True).indices
+    before = total[order].cumsum(0) - total[order]  # of all sentences; now of each one's own
+    before -= before[torch.searchsorted(owner, owner)]
+    before = torch.empty_like(before).scatter_(0, order, before)[:, None] + sizes.cumsum(dim=1) - sizes
+    walked = torch.minimum(sizes, (WORK - before).clamp_min_(0)).masked_fill_(~told[:, None], 0)
+    queries, steps = [], []
+    for group in _projections(view, "source"):
+        block = group.rows.blocks[0]
+        queries += [block.project(states).div_(block.step)] * len(group.rows.blocks)
+        steps += [block.step] * len(group.rows.blocks)
+    return Asked(sentence, kind, queries, steps, owner, starts, sizes, walked, told)
 
 
 def _hidden_segments(view: View) -> tuple[Tensor | None, int]:
     """The segments without a visible entry, (segments,) bool, or None where all have one; and how many have one."""
 
     def make() -> tuple[Tensor | None, int]:
-        every = torch.arange(view.count("segments"), device=view.device)
         if view.hidden is None:
-            return None, len(every)
+            return None, view.count("segments")
+        every = torch.arange(view.count("segments"), device=view.device)
         hidden = none_visible(view.hidden, *view.runs("target_offsets", every))
         return hidden, int((~hidden).sum())
 
@@ -241,16 +194,6 @@ def _projections(view: View, side: str) -> list[Projection]:
     return view.kept(f"projected {side} states", make)
 
 
-def _distances(view: View, tokens: Tensor, states: Tensor) -> Tensor:
-    """The squared distances of stored tokens (Q, P) to states (Q, d), by their projections. (Q, P)."""
-    found = torch.zeros(tokens.shape, device=tokens.device)
-    for group in _projections(view, "source"):
-        local = group.local(tokens)
-        apart = group.rows[local.clamp_min(0)] - group.rows.blocks[0].project(states)[:, None]
-        found = torch.where(local >= 0, torch.linalg.vector_norm(apart, dim=-1).square_(), found)
-    return found
-
-
 SYSTEM = System(
     name="similar",
     summary="sums over entries of similar segments, by projected states",
@@ -260,7 +203,7 @@ SYSTEM = System(
     ),
     select=select,
     # a small store has little that is near: what is farther than this made translations worse than base MT's
-    defaults=Defaults(weight=0.8, temperature=1 / 20, reach=1 / 4, c=8),
+    defaults=Defaults(weight=0.8, temperature=1 / 20, reach=1 / 4, c=None),
     takes_k=False,
     takes_c=True,
 )  # fmt: skip

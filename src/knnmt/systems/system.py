@@ -79,12 +79,13 @@ class Candidates(BySentence, ABC):
 
 
 class Defaults(NamedTuple):
-    """Values of settings where none is given. temperature and reach: of the median distance between random keys."""
+    """Values of settings where none is given. temperature and reach: of the median distance between random keys; c:
+    None where it depends on the sentence."""
 
     weight: float = 0.9
     temperature: float = 1 / 40
     reach: float = 1 / 2
-    c: int = 64
+    c: int | None = 64
 
 
 DEFAULTS = Defaults()

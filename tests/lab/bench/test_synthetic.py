@@ -1,5 +1,6 @@
 """Synthetic stores are stores: sound, of the size asked for, and found in by the systems."""
 
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -63,6 +64,24 @@ def test_without_keys_it_serves_faster(tmp_path: Path, serving: Shape) -> None:
     row = grown(serving, store, "faster", k=3, c=4, device=CPU)
     assert row.clusters == store.sizes["clusters"] >= 3000 / 16
     assert row.opened == row.disk
+
+
+def test_it_serves_similar_if_that_is_asked_for(tmp_path: Path, serving: Shape) -> None:
+    """Its arrays fit together at any size: a token's segment lists it, and its entry is in that segment."""
+    shape = replace(serving, similar=True)
+    store = written(shape, tmp_path)
+    assert list(store.verify())
+    assert served(store) == ["faster", "similar"]
+    part = store.parts[0]
+    for token in range(0, 3000, 7):
+        segment = part["token_segments"][token]
+        listed = part["segment_tokens"][part["segment_starts"][segment] : part["segment_starts"][segment + 1]]
+        assert token in listed
+        assert (np.diff(listed) > 0).all()
+        begin, end = part["target_offsets"][segment : segment + 2]
+        assert begin <= part["link_entries"][token] < end
+    row = grown(shape, store, "similar", k=3, c=None, device=CPU)
+    assert row.select.median > 0
 
 
 def test_what_lies_at_a_mean_finds_its_cluster(tmp_path: Path, serving: Shape) -> None:

@@ -1,8 +1,8 @@
 """A store of random tokens, in the true format, of any size and without a model: to see how a system grows.
 
 Types are as frequent as words are (Zipf). Up to 10⁶ tokens it has what kNN-MT, Fast, Faster and its ablations need;
-from 10⁷ on only what serves Faster: means, rankings and the coarse level. It has no prototypes and none of the arrays
-of `similar`. Every array is written block by block, so that memory stays small.
+from 10⁷ on only what serves Faster: means, rankings and the coarse level. The arrays of `similar` are there if they are
+asked for, at any size; prototypes are not. Arrays are written block by block, so that memory stays small.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from knnmt.build import kmeans
 from knnmt.build.settings import BuildSettings
+from knnmt.build.similar import LARGEST, SHARE
 from knnmt.csr import Int64, offsets_of
 from knnmt.datastore import Datastore
 from knnmt.errors import UsageError
@@ -36,7 +37,7 @@ Float32 = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Shape:
-    """A synthetic store in numbers; `keyed` says whether it has keys."""
+    """A synthetic store in numbers; `keyed` says whether it has keys, `similar` whether it serves that system."""
 
     tokens: int
     width: int = 256
@@ -44,6 +45,7 @@ class Shape:
     cluster_size: int | None = None  # by the number of tokens
     k_max: int = 128
     seed: int = 1
+    similar: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.tokens <= MOST:
@@ -118,12 +120,17 @@ def make(shape: Shape, out: Path, progress: Callable[[int], None] | None = None)
     part.mkdir(parents=True)
     _write_means(shape, part)
     advance(shape.tokens // 2)
+    if shape.keyed or shape.similar:
+        _write_tokens(shape, part)
     if shape.keyed:
         _write_keyed(shape, part)
     else:
         _write_rankings(shape, part)
+    if shape.similar:
+        _write_similar(shape, part)
+    served = ("faster", *(("similar",) if shape.similar else ()))
     settings = BuildSettings(
-        systems=() if shape.keyed else ("faster",), cluster_size=shape.size, k_max=shape.k_max, seed=shape.seed
+        systems=() if shape.keyed else served, cluster_size=shape.size, k_max=shape.k_max, seed=shape.seed
     )
     sizes = {"segments": _segments(shape), "links": shape.tokens}
     sizes |= {f"{side}_vocabulary": shape.vocabulary for side in ("source", "target")}
@@ -200,6 +207,61 @@ def _write_rankings(shape: Shape, part: Path) -> None:
         distances[place] = (shape.width * NOISE**2 * (0.5 + drawn))[there]
 
 
+def _write_tokens(shape: Shape, part: Path) -> None:
+    """The tokens of both sides, their links, and segments of equal length without text."""
+    segments = _segments(shape)
+    made: dict[str, arrays.Rows] = {
+        "text": np.empty(0, np.uint8),
+        "text_offsets": np.zeros(4 * segments + 1, np.int64),
+        "target_offsets": np.minimum(np.arange(segments + 1) * SEGMENT, shape.tokens),
+        "type_offsets": offsets_of(shape.counts),
+        "link_offsets": np.arange(shape.tokens + 1),
+    }
+    for name, array in made.items():
+        arrays.write(part / f"{name}.npy", array)
+    ids, links = (
+        arrays.create(part / f"{name}.npy", "int32", (shape.tokens,)) for name in ("target_ids", "link_entries")
+    )
+    for some in _blocks(shape.tokens):
+        numbers = np.arange(some.start, some.stop)
+        ids[some], links[some] = shape.target_ids(numbers), shape.entries(numbers)
+
+
+def _write_similar(shape: Shape, part: Path) -> None:
+    """The arrays of `similar`: narrow keys around projected means, and the segments of tokens, as if no segment had a
+    token of one type twice."""
+    rng = np.random.default_rng(shape.seed + 3)
+    count, segments = shape.tokens, _segments(shape)
+    for side, width in (("source", max(1, shape.width // 8)), ("target", max(1, 9 * shape.width // 32))):
+        matrix = np.linalg.qr(_draw(rng, shape.width, width))[0] * np.float32(np.sqrt(shape.width / width))
+        step = np.float32(4 * np.sqrt(shape.width / width) / LARGEST)  # four times the deviation fits into a byte
+        means = arrays.read(part / f"cluster_{side}.npy").astype(np.float32) @ matrix / step
+        rows = arrays.create(part / f"small_{side}.npy", "int8", (count, width))
+        spread = max(1, round(3**0.5 * NOISE * float(np.sqrt(shape.width / width)) / float(step)))  # evenly, as wide
+        for some in _blocks(count):
+            numbers = np.arange(some.start, some.stop)
+            owner = np.searchsorted(shape.starts, numbers if side == "source" else shape.places(numbers), "right") - 1
+            noise = rng.integers(-spread, spread + 1, (numbers.size, width), np.int16)
+            rows[some] = (means[owner] + noise).clip(-LARGEST, LARGEST)
+        arrays.write(part / f"small_{side}_projection.npy", (matrix / step).astype(np.float32))
+        arrays.write(part / f"small_{side}_middle.npy", np.zeros(width, np.float32))
+        arrays.write(part / f"small_{side}_step.npy", np.array([step], np.float32))
+    rarity = np.log1p((segments - np.minimum(shape.counts, segments) + 0.5) / (shape.counts + 0.5))
+    arrays.write(part / "type_segments.npy", np.minimum(shape.counts, segments).astype(np.int32))
+    arrays.write(part / "segment_starts.npy", np.minimum(np.arange(segments + 1) * SEGMENT, count))
+    of, shares, listed = (
+        arrays.create(part / f"{name}.npy", dtype, (count,))
+        for name, dtype in (("token_segments", "int32"), ("token_shares", "int16"), ("segment_tokens", "int32"))
+    )
+    offsets = offsets_of(shape.counts)
+    for some in _blocks(count, ROWS // SEGMENT * SEGMENT):
+        numbers = np.arange(some.start, some.stop)
+        of[some] = shape.entries(numbers) // SEGMENT
+        shares[some] = np.rint(SHARE * rarity[np.searchsorted(offsets, numbers, "right") - 1])
+        tokens = shape.places(numbers)
+        listed[some] = tokens[np.lexsort((tokens, numbers // SEGMENT))]
+
+
 def _write_keyed(shape: Shape, part: Path) -> None:
     """All arrays: keys around the means, from which means and rankings are then made as `knnmt build` does."""
     rng, count = np.random.default_rng(shape.seed + 2), shape.tokens
@@ -215,19 +277,10 @@ def _write_keyed(shape: Shape, part: Path) -> None:
             states = means[side][owner] + NOISE * _draw(rng, len(places), shape.width)
             keys[side][some] = states
             norms[some] = np.square(keys[side][some].astype(np.float32)).sum(axis=1)
-    target_ids = shape.target_ids(every).astype(np.int32)
-    links = shape.entries(every).astype(np.int32)
+    target_ids, links = (np.asarray(arrays.read(part / f"{name}.npy")) for name in ("target_ids", "link_entries"))
     ranking = kmeans.rank(keys["target"], target_ids, starts, np.arange(count + 1), links, shape.k_max)
     del means  # they are about to be replaced by those of the keys that were drawn
-    segments = _segments(shape)
     made: dict[str, arrays.Rows] = {
-        "text": np.empty(0, np.uint8),
-        "text_offsets": np.zeros(4 * segments + 1, np.int64),
-        "target_ids": target_ids,
-        "target_offsets": np.minimum(np.arange(segments + 1) * SEGMENT, count),
-        "type_offsets": offsets_of(shape.counts),
-        "link_offsets": np.arange(count + 1),
-        "link_entries": links,
         "cluster_starts": starts,
         "cluster_source": kmeans.centroids(keys["source"], every, starts),
         "cluster_target": ranking.centroids,
