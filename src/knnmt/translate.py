@@ -74,7 +74,7 @@ class Translator:
     `system` is `base` or one of those that retrieve; `retrieval` sets more than its name; by default both are what the
     store was tuned for, if it was. `left_out` are numbers of the store's segments that are not used, as
     `Overlaps.segments` gives them. A ready `retriever` takes the place of store, system, retrieval and left_out.
-    `trace` observes the work (`knnmt.trace`).
+    `shortlist` is a file of `knnmt shortlist`: faster on a CPU. `trace` observes the work (`knnmt.trace`).
     """
 
     def __init__(
@@ -90,7 +90,10 @@ class Translator:
         device: str = "auto",
         precision: str = "auto",
         langs: str | None = None,
+        shortlist: str | Path | None = None,
     ) -> None:
+        if shortlist is not None and isinstance(model, Model):
+            raise UsageError("the model is loaded already: give its shortlist to `load`")
         if store is not None and not isinstance(store, AnyStore):
             store = open_stores(store)
         if retriever is not None:
@@ -101,7 +104,9 @@ class Translator:
             raise UsageError(f"there is no system {system!r}: use auto, base, {', '.join(SYSTEMS)}")
         if store is None and system not in (None, "base"):
             raise UsageError(f"the system {system} needs a store: make one with `knnmt build`")
-        self.model = model if isinstance(model, Model) else load(model, device=device, precision=precision, langs=langs)
+        if not isinstance(model, Model):
+            model = load(model, device=device, precision=precision, langs=langs, shortlist=shortlist)
+        self.model = model
         self.store, self.left_out = store, frozenset(left_out)
         self.retriever, self.trace = retriever, trace
         rehearse(self.model.transformer, self.model.special)
@@ -311,10 +316,13 @@ class Translator:
         penalty = model.length_penalty if settings.length_penalty is None else settings.length_penalty
         kept = KEPT * len(self.store) if self.retriever is not None and self.store is not None else 0
         found: list[list[Hypothesis]] = [[]] * len(pieces)
+        groups = [list(range(len(pieces)))] if model.shortlists is None else model.shortlists.split(pieces)
         ahead = deque(
-            batches(
-                [len(piece) for piece in pieces], settings.batch_size, model.device, model.transformer.architecture,
-                settings.beam, kept,
+            [group[row] for row in rows]
+            for group in groups
+            for rows in batches(
+                [len(pieces[number]) for number in group], settings.batch_size, model.device,
+                model.transformer.architecture, settings.beam, kept,
             )
         )  # fmt: skip
         while ahead:
@@ -354,10 +362,11 @@ class Translator:
         if self.retriever is not None:
             with trace.stage("select"):
                 lookup = self.retriever.look(ids, mask, encoded.states, trace=trace)
+        shortlist = None if model.shortlists is None else model.shortlists.of(ids, mask, lookup)
         with trace.stage("decode"):
             return search(
                 model.transformer, encoded, model.special, limits, beams=settings.beam, n_best=settings.n_best,
-                length_penalty=penalty, early_stopping=settings.beam == 1, lookup=lookup,
+                length_penalty=penalty, early_stopping=settings.beam == 1, lookup=lookup, shortlist=shortlist,
                 longest_runs=runs, between=between, trace=trace,
             )  # fmt: skip
 

@@ -1,0 +1,120 @@
+"""Shortlists: the target tokens that a sentence may give, so that a step computes the logits of these alone.
+
+A sentence's own list is made of its source tokens by a lexicon, of frequent tokens, and of all that retrieval may offer
+it. A batch computes the logits of the union; what is not in a sentence's list gets −inf before anything is normalised,
+so that a translation does not depend on the batch. Tokens are numbered by their place in the union while it is
+searched: nothing else in the search has to know.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from knnmt.csr import runs
+from knnmt.model.lexicon import Lexicon
+from knnmt.model.linear import Linear, Precision
+from knnmt.model.tokenizer import SpecialTokens
+
+
+class Offers(Protocol):
+    """What retrieval may bring into a translation."""
+
+    def offered(self) -> Tensor | None:
+        """The target tokens that each sentence may find, -1 for none. (B, M), or None where that may be any."""
+        ...
+
+
+class Shortlist:
+    """The union of the lists of a batch.
+
+    tokens: (N,) int64, the token at each place, ascending; places: (V,) int64, the place of each token, that of padding
+    for those without one; mask: (B, 1, N), 0 for a sentence's own tokens, else −inf; None where all lists are the same
+    """
+
+    def __init__(self, tokens: Tensor, places: Tensor, mask: Tensor | None, projection: Linear) -> None:
+        self.tokens, self.places, self.mask, self.projection = tokens, places, mask, projection
+
+    def special(self, special: SpecialTokens) -> SpecialTokens:
+        """The special tokens, by place."""
+        place = lambda token: int(self.places[token])  # noqa: E731
+        return replace(
+            special,
+            start=place(special.start),
+            end=place(special.end),
+            pad=place(special.pad),
+            prefix=tuple(map(place, special.prefix)),
+            banned=tuple(map(place, special.banned)),
+        )
+
+    def logits(self, output: Tensor) -> Tensor:
+        """Logits of the union in float32, −inf outside a sentence's own list. (B, K, d) to (B, K, N)."""
+        found = self.projection(output).float()
+        return found if self.mask is None else found.add_(self.mask)
+
+    def keep(self, rows: Tensor) -> None:
+        """Keep only these sentences. rows: (N,) int64."""
+        if self.mask is not None:
+            self.mask = self.mask[rows]
+
+
+class Shortlists:
+    """Makes the shortlists of batches. weight: (V, d), bias: (V,) or None, of the output projection, not packed."""
+
+    def __init__(
+        self, lexicon: Lexicon, special: SpecialTokens, weight: Tensor, bias: Tensor | None, precision: Precision
+    ) -> None:
+        self.lexicon, self.weight, self.bias, self.precision = lexicon, weight, bias, precision
+        tokens = (special.start, special.end, special.pad, *special.prefix, *special.banned)
+        self.always = np.union1d(lexicon.frequent, tokens)
+        self.pad = special.pad
+
+    def split(self, pieces: Sequence[Sequence[int]]) -> list[list[int]]:
+        """Numbers of the pieces, those first that a shortlist is safe for. Each group has a piece."""
+        safe = [self.lexicon.trusts(piece) for piece in pieces]
+        groups = ([number for number, one in enumerate(safe) if one == wanted] for wanted in (True, False))
+        return [group for group in groups if group]
+
+    def of(self, ids: Tensor, mask: Tensor, retrieval: Offers | None = None) -> Shortlist | None:
+        """The shortlist of sentences; None where only the whole vocabulary is safe.
+
+        That is where a sentence has a token that the lexicon does not trust, and where retrieval may find any token.
+        ids, mask: (B, S), of the source
+        """
+        offered = None if retrieval is None else retrieval.offered()
+        if retrieval is not None and offered is None:
+            return None
+        row, position = mask.numpy().nonzero()
+        types = ids.numpy()[row, position]
+        if not self.lexicon.trusted[types].all():
+            return None
+        offsets, vocabulary = self.lexicon.offsets, len(self.weight)
+        own = np.zeros((len(ids), vocabulary), np.bool_)
+        own[:, self.always] = True
+        own[np.repeat(row, offsets[types + 1] - offsets[types]), self.lexicon.targets[runs(offsets, types)]] = True
+        copied = types < vocabulary  # most vocabularies are shared: names and numbers stay as they are
+        own[row[copied], types[copied]] = True
+        if offered is not None:
+            tokens = offered.numpy()
+            there = (tokens >= 0).nonzero()
+            own[there[0], tokens[there]] = True
+        union = np.flatnonzero(own.any(axis=0))
+        places = np.full(vocabulary, np.searchsorted(union, self.pad))
+        places[union] = np.arange(union.size)
+        outside = None
+        if len(ids) > 1:
+            outside = torch.from_numpy(np.where(own[:, None, union], np.float32(0.0), np.float32(-np.inf)))
+        chosen = torch.from_numpy(union)
+        return Shortlist(chosen, torch.from_numpy(places), outside, self._projection(chosen))
+
+    def _projection(self, tokens: Tensor) -> Linear:
+        """The output projection of these tokens."""
+        with torch.device("meta"):
+            made = Linear(self.weight.size(1), len(tokens))
+        made.weight = nn.Parameter(self.weight.index_select(0, tokens), requires_grad=False)
+        made.bias = None if self.bias is None else nn.Parameter(self.bias[tokens], requires_grad=False)
+        made.pack(self.precision)
+        return made
