@@ -14,6 +14,7 @@ from knnmt.decode.beam import Hypothesis, search
 from knnmt.errors import DataError, UsageError
 from knnmt.model.checkpoint import FAMILIES, convert, load
 from knnmt.model.lexicon import LEAST, Lexicon, LexiconSettings
+from knnmt.model.linear import Precision
 from knnmt.model.shortlist import Shortlists
 from knnmt.model.tokenizer import SpecialTokens
 from knnmt.model.transformer import States, Transformer
@@ -74,12 +75,12 @@ class Renormalised:
         self.own = self.own[rows]
 
 
-def made(hf: Any) -> tuple[Transformer, SpecialTokens, Shortlists]:
+def made(hf: Any, precision: Precision = "float32") -> tuple[Transformer, SpecialTokens, Shortlists]:
     model = convert(hf, FAMILIES[hf.config.model_type])
     special = special_of(hf.config.model_type)
     lexicon = random_lexicon(model.architecture.source_vocabulary)
     head = model.projection
-    return model, special, Shortlists(lexicon, special, head.weight, head.bias, "float32")
+    return model, special, Shortlists(lexicon, special, head.weight, head.bias, precision)
 
 
 def same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
@@ -122,8 +123,7 @@ def test_a_translation_does_not_depend_on_the_lists_of_others(tiny: Any, ragged:
 
 def test_int8_and_lists_go_together(tiny: Any, ragged: Ragged) -> None:
     ids, mask = ragged
-    model, special, shortlists = made(tiny("marian"))
-    shortlists.precision = "int8"
+    model, special, shortlists = made(tiny("marian"), "int8")
     model.pack("int8")
     with torch.inference_mode():
         encoded = model.encode(ids, mask)

@@ -28,8 +28,8 @@ KINDS = {"offsets": np.int64, "targets": np.int32, "frequent": np.int32, "truste
 class LexiconSettings(Settings):
     """How large the lists are."""
 
-    per_type: int = Field(default=50, ge=1, le=10_000, description="target types per source type")
-    frequent: int = Field(default=1000, ge=0, description="most frequent target types, part of every list")
+    per_type: int = Field(default=200, ge=1, le=10_000, description="target types per source type")
+    frequent: int = Field(default=16_000, ge=0, description="most frequent target types, part of every list")
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,9 +1,9 @@
 """Shortlists: the target tokens that a sentence may give, so that a step computes the logits of these alone.
 
-A sentence's own list is made of its source tokens by a lexicon, of frequent tokens, and of all that retrieval may offer
-it. A batch computes the logits of the union; what is not in a sentence's list gets −inf before anything is normalised,
-so that a translation does not depend on the batch. Tokens are numbered by their place in the union while it is
-searched: nothing else in the search has to know.
+A sentence's own list has frequent tokens, which all lists share, translations of its source tokens by a lexicon, and
+all that retrieval may offer it. A batch computes the logits of the union; what is not in a sentence's list gets −inf
+before anything is normalised, so that a translation does not depend on the batch. In the search, a token's number is
+its place in the union.
 """
 
 from collections.abc import Sequence
@@ -29,14 +29,14 @@ class Offers(Protocol):
 
 
 class Shortlist:
-    """The union of the lists of a batch.
+    """The union of the lists of a batch: N tokens, of which the first N - M are in all lists.
 
-    tokens: (N,) int64, the token at each place, ascending; places: (V,) int64, the place of each token, that of padding
-    for those without one; mask: (B, 1, N), 0 for a sentence's own tokens, else −inf; None where all lists are the same
+    tokens: (N,) int64, the token at each place; places: (V,) int64, the place of each token, that of padding for those
+    without one; mask: (B, 1, M), 0 for a sentence's own tokens, else −inf
     """
 
-    def __init__(self, tokens: Tensor, places: Tensor, mask: Tensor | None, projection: Linear) -> None:
-        self.tokens, self.places, self.mask, self.projection = tokens, places, mask, projection
+    def __init__(self, tokens: Tensor, places: Tensor, shared: Linear, others: Linear, mask: Tensor) -> None:
+        self.tokens, self.places, self.shared, self.others, self.mask = tokens, places, shared, others, mask
 
     def special(self, special: SpecialTokens) -> SpecialTokens:
         """The special tokens, by place."""
@@ -52,13 +52,14 @@ class Shortlist:
 
     def logits(self, output: Tensor) -> Tensor:
         """Logits of the union in float32, −inf outside a sentence's own list. (B, K, d) to (B, K, N)."""
-        found = self.projection(output).float()
-        return found if self.mask is None else found.add_(self.mask)
+        shared = self.shared(output).float()
+        if not self.mask.size(2):
+            return shared
+        return torch.cat((shared, self.others(output).float().add_(self.mask)), dim=2)
 
     def keep(self, rows: Tensor) -> None:
         """Keep only these sentences. rows: (N,) int64."""
-        if self.mask is not None:
-            self.mask = self.mask[rows]
+        self.mask = self.mask[rows]
 
 
 class Shortlists:
@@ -69,8 +70,9 @@ class Shortlists:
     ) -> None:
         self.lexicon, self.weight, self.bias, self.precision = lexicon, weight, bias, precision
         tokens = (special.start, special.end, special.pad, *special.prefix, *special.banned)
-        self.always = np.union1d(lexicon.frequent, tokens)
+        self.shared = np.union1d(lexicon.frequent, tokens)
         self.pad = special.pad
+        self.projection = self._projection(torch.from_numpy(self.shared))
 
     def split(self, pieces: Sequence[Sequence[int]]) -> list[list[int]]:
         """Numbers of the pieces, those first that a shortlist is safe for. Each group has a piece."""
@@ -93,7 +95,6 @@ class Shortlists:
             return None
         offsets, vocabulary = self.lexicon.offsets, len(self.weight)
         own = np.zeros((len(ids), vocabulary), np.bool_)
-        own[:, self.always] = True
         own[np.repeat(row, offsets[types + 1] - offsets[types]), self.lexicon.targets[runs(offsets, types)]] = True
         copied = types < vocabulary  # most vocabularies are shared: names and numbers stay as they are
         own[row[copied], types[copied]] = True
@@ -101,14 +102,14 @@ class Shortlists:
             tokens = offered.numpy()
             there = (tokens >= 0).nonzero()
             own[there[0], tokens[there]] = True
-        union = np.flatnonzero(own.any(axis=0))
-        places = np.full(vocabulary, np.searchsorted(union, self.pad))
+        own[:, self.shared] = False
+        others = np.flatnonzero(own.any(axis=0))
+        union = np.concatenate((self.shared, others))
+        places = np.full(vocabulary, np.searchsorted(self.shared, self.pad))
         places[union] = np.arange(union.size)
-        outside = None
-        if len(ids) > 1:
-            outside = torch.from_numpy(np.where(own[:, None, union], np.float32(0.0), np.float32(-np.inf)))
-        chosen = torch.from_numpy(union)
-        return Shortlist(chosen, torch.from_numpy(places), outside, self._projection(chosen))
+        outside = np.where(own[:, None, others], np.float32(0.0), np.float32(-np.inf))
+        numbers, placed, masked = (torch.from_numpy(each) for each in (union, places, outside))
+        return Shortlist(numbers, placed, self.projection, self._projection(torch.from_numpy(others)), masked)
 
     def _projection(self, tokens: Tensor) -> Linear:
         """The output projection of these tokens."""
@@ -116,5 +117,6 @@ class Shortlists:
             made = Linear(self.weight.size(1), len(tokens))
         made.weight = nn.Parameter(self.weight.index_select(0, tokens), requires_grad=False)
         made.bias = None if self.bias is None else nn.Parameter(self.bias[tokens], requires_grad=False)
-        made.pack(self.precision)
+        if len(tokens):
+            made.pack(self.precision)
         return made
