@@ -38,9 +38,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     model = load(options.model, device="cpu", precision=options.precision, shortlist=options.shortlist)
     lines = options.source.read_text(encoding="utf-8").split("\n")[: options.segments]
-    runs = [
-        Translator(each, options.store, system=options.system) for each in (replace(model, shortlists=None), model)
-    ]
+    runs = [Translator(each, options.store, system=options.system) for each in (replace(model, shortlists=None), model)]
     want(120.0)  # compiled loops, not the first pass on a machine
     print("beams  batch  times as fast  95% interval  segments/s without  with  translations that differ", flush=True)
     for beams, size in SETTINGS:

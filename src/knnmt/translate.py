@@ -74,7 +74,7 @@ class Translator:
     `system` is `base` or one of those that retrieve; `retrieval` sets more than its name; by default both are what the
     store was tuned for, if it was. `left_out` are numbers of the store's segments that are not used, as
     `Overlaps.segments` gives them. A ready `retriever` takes the place of store, system, retrieval and left_out.
-    `shortlist` is a file of `knnmt shortlist`: faster on a CPU. `trace` observes the work (`knnmt.trace`).
+    `trace` observes the work (`knnmt.trace`). A model by name is loaded with the rest (`knnmt.model.checkpoint.load`).
     """
 
     def __init__(
@@ -92,8 +92,6 @@ class Translator:
         langs: str | None = None,
         shortlist: str | Path | None = None,
     ) -> None:
-        if shortlist is not None and isinstance(model, Model):
-            raise UsageError("the model is loaded already: give its shortlist to `load`")
         if store is not None and not isinstance(store, AnyStore):
             store = open_stores(store)
         if retriever is not None:
@@ -114,9 +112,7 @@ class Translator:
             store.check(self.model)
         if store is not None and retriever is None and system != "base":
             chosen = chosen_for(store, system, retrieval)
-            self.retriever = Retriever(
-                store, self.model.device, chosen.settings, gate=chosen.gate, left_out=left_out
-            )  # fmt: skip
+            self.retriever = Retriever(store, self.model.device, chosen.settings, gate=chosen.gate, left_out=left_out)
 
     def using(self, system: str | None = None, *, weight: float | None = None) -> "Translator":
         """A translator with another system or weight λ that shares model, store and what was read of it."""
@@ -232,10 +228,8 @@ class Translator:
             parts = [ids] if text and not known else []
             if len(ids) > self.model.max_source and parts:
                 if settings.long == "refuse":
-                    size = (
-                        f"text {first + number + 1} has {len(ids)} tokens and the model takes {self.model.max_source}"
-                    )
-                    raise DataError(f"{size}: shorten it, or allow it to be split")
+                    size = f"{len(ids)} tokens and the model takes {self.model.max_source}"
+                    raise DataError(f"text {first + number + 1} has {size}: shorten it, or allow it to be split")
                 parts = self.model.tokenizer.encode_source(split(text, self.sizes, self.model.max_source))
             owners.append(list(range(len(pieces), len(pieces) + len(parts))))
             pieces.extend(parts)

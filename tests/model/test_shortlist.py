@@ -1,5 +1,6 @@
-"""Shortlists: a search over a sentence's own list gives what the whole vocabulary gives, renormalised over that list."""
+"""Shortlists: a search over a sentence's own list is one over the whole vocabulary, renormalised over that list."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +68,6 @@ class Renormalised:
     def mix(self, states: States, logits: Tensor, normaliser: Tensor) -> Tensor:
         logits.masked_fill_(~self.own[:, None], -torch.inf)
         return logits.logsumexp(dim=-1)
-
-    def narrow(self, places: Tensor) -> None:
-        raise AssertionError("the oracle has no shortlist")
 
     def keep(self, rows: Tensor) -> None:
         self.own = self.own[rows]
@@ -151,9 +149,10 @@ def test_a_type_that_was_hardly_seen_needs_the_whole_vocabulary(tiny: Any, ragge
 def test_a_lexicon_has_the_most_frequent_links_of_each_type() -> None:
     pairs = [([3, 4], [7, 8])] * 3 + [([3, 4], [9, 8])] * 2 + [([3, 5], [10, 8])]
     bitext = Bitext.from_pairs(pairs)
-    links = Links(np.tile(np.int32([0, 1]), 6), np.tile(np.int32([0, 1]), 6), np.arange(7) * 2)
+    ends = np.tile(np.array([0, 1], np.int32), 6)
+    links = Links(ends, ends, np.arange(7) * 2)
     lexicon = Lexicon.count(bitext, links, "digest", 6, LexiconSettings(per_type=2, frequent=1))
-    rows = [lexicon.targets[first:last].tolist() for first, last in zip(lexicon.offsets, lexicon.offsets[1:])]
+    rows = [lexicon.targets[first:last].tolist() for first, last in pairwise(lexicon.offsets)]
     assert rows == [[], [], [], [7, 9], [8], [8]]
     assert lexicon.frequent.tolist() == [8]
     assert LEAST == 5
@@ -164,7 +163,7 @@ def test_a_lexicon_has_the_most_frequent_links_of_each_type() -> None:
 
 def test_counting_in_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
-    bitext = Bitext.from_pairs([(rng.integers(3, 9, 5), rng.integers(3, 9, 6)) for _ in range(40)])
+    bitext = Bitext.from_pairs([(rng.integers(3, 9, 5).tolist(), rng.integers(3, 9, 6).tolist()) for _ in range(40)])
     aligner = train(bitext, AlignSettings())
     links = symmetrise(bitext, *aligner.best(bitext))
     whole = Lexicon.count(bitext, links, "", 9, LexiconSettings(per_type=3))
@@ -212,6 +211,6 @@ def test_a_model_refuses_the_lexicon_of_another_vocabulary(model_folder: Any, tm
     Lexicon("other", own.offsets, empty, empty, own.trusted).save(path)
     with pytest.raises(DataError, match="made for another vocabulary"):
         load(folder, langs="de-en", device="cpu", shortlist=path)
-    Lexicon(own.vocabulary, own.offsets, empty, np.int32([sizes[1]]), own.trusted).save(path)
+    Lexicon(own.vocabulary, own.offsets, empty, np.array([sizes[1]], np.int32), own.trusted).save(path)
     with pytest.raises(DataError, match="made for another vocabulary"):
         load(folder, langs="de-en", device="cpu", shortlist=path)

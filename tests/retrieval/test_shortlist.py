@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ from torch import Tensor
 from knnmt.corpus.segment import Segment
 from knnmt.datastore import Datastore
 from knnmt.decode.beam import search
-from knnmt.errors import UsageError
 from knnmt.model.checkpoint import Model, load
 from knnmt.model.lexicon import Lexicon
 from knnmt.model.represent import padded
@@ -37,7 +37,7 @@ def short(model_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPath
     known = plain.tokenizer.encode_source(["das"])[0][0]
     targets, counts = np.arange(20, 30, dtype=np.int32), np.arange(types + 1) > known
     trusted = np.ones(types, np.uint8)
-    Lexicon(plain.tokenizer.fingerprint, 10 * counts, targets, np.int32([5, 6]), trusted).save(path)
+    Lexicon(plain.tokenizer.fingerprint, 10 * counts, targets, np.array([5, 6], np.int32), trusted).save(path)
     return load(folder, device="cpu", shortlist=path)
 
 
@@ -68,9 +68,6 @@ class Truth:
         logits.masked_fill_(~self.own[:, None], -torch.inf)
         return self.look.mix(states, logits, logits.logsumexp(dim=2))
 
-    def narrow(self, places: Tensor) -> None:
-        raise AssertionError("the truth has no shortlist")
-
     def keep(self, rows: Tensor) -> None:
         self.own = self.own[rows]
         self.look.keep(rows)
@@ -79,7 +76,7 @@ class Truth:
 @pytest.mark.parametrize("adapt", ["constant", "learned"])
 @pytest.mark.parametrize("system", SELECTING)
 def test_retrieval_is_mixed_into_a_list_as_into_the_vocabulary(
-    short: Model, store: Datastore, system: str, adapt: str
+    short: Model, store: Datastore, system: str, adapt: Any
 ) -> None:
     store.add([Segment("ein Baum und ein Garten", "runs sleeps and sees")], short)
     gate = random_gate(Purpose(system, store.manifest.key, store.manifest.metric)) if adapt == "learned" else None
@@ -131,8 +128,3 @@ def test_a_translation_with_a_list_does_not_depend_on_the_batch(short: Model, st
         translator.translate([text], settings)[0].tokens for text in SENTENCES
     ]
     assert len({each.tokens for each in together}) == len(SENTENCES)
-
-
-def test_a_loaded_model_has_its_own_shortlist(short: Model, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="loaded already"):
-        Translator(short, shortlist=tmp_path / "lexicon")

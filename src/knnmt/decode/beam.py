@@ -47,10 +47,6 @@ class Lookup(Protocol):
         """Change logits (B, K, V) in place and return their new normaliser (B, K): log p = logit - normaliser."""
         ...
 
-    def narrow(self, places: Tensor) -> None:
-        """From now on, logits are those of a shortlist. places: (vocabulary,) int64, where each token is in it."""
-        ...
-
     def keep(self, rows: Tensor) -> None:
         """Keep only these sentences. rows: (N,) int64, ascending."""
         ...
@@ -118,7 +114,7 @@ def search(
     """Translate encoded sentences; limits[b] is the maximum length of sentence b in tokens, with the end.
 
     Returns up to n_best hypotheses per sentence, best first. `beams=1` with `early_stopping` is greedy search.
-    shortlist: the tokens that each sentence may give, retrieval's included; None for the whole vocabulary.
+    shortlist: the tokens that each sentence may give, the lookup's included; None for the whole vocabulary.
     longest_runs[b]: sentence b ends when its best beam repeats itself for this many tokens.
     `between` is called before each step, may block, and ends the search if it raises.
     """
@@ -185,8 +181,6 @@ class _Search:
         self.model, self.lookup, self.shortlist, self.trace = model, lookup, shortlist, trace
         if shortlist is not None:  # here, tokens are places in it
             special = shortlist.special(special)
-            if lookup is not None:
-                lookup.narrow(shortlist.places)
         self.special, self.early_stopping = special, early_stopping
         self.static = static(device)
         self.compiled = compiled(source.states)

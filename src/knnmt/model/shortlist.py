@@ -20,11 +20,15 @@ from knnmt.model.linear import Linear, Precision
 from knnmt.model.tokenizer import SpecialTokens
 
 
-class Offers(Protocol):
-    """What retrieval may bring into a translation."""
+class Retrieval(Protocol):
+    """What retrieval may bring into translations."""
 
     def offered(self) -> Tensor | None:
         """The target tokens that each sentence may find, -1 for none. (B, M), or None where that may be any."""
+        ...
+
+    def narrow(self, places: Tensor) -> None:
+        """From now on, logits are those of a shortlist with all tokens offered. places: (V,) int64, as it has them."""
         ...
 
 
@@ -40,15 +44,9 @@ class Shortlist:
 
     def special(self, special: SpecialTokens) -> SpecialTokens:
         """The special tokens, by place."""
-        place = lambda token: int(self.places[token])  # noqa: E731
-        return replace(
-            special,
-            start=place(special.start),
-            end=place(special.end),
-            pad=place(special.pad),
-            prefix=tuple(map(place, special.prefix)),
-            banned=tuple(map(place, special.banned)),
-        )
+        start, end, pad = self.places[[special.start, special.end, special.pad]].tolist()
+        prefix, banned = (tuple(self.places[list(tokens)].tolist()) for tokens in (special.prefix, special.banned))
+        return replace(special, start=start, end=end, pad=pad, prefix=prefix, banned=banned)
 
     def logits(self, output: Tensor) -> Tensor:
         """Logits of the union in float32, −inf outside a sentence's own list. (B, K, d) to (B, K, N)."""
@@ -80,8 +78,8 @@ class Shortlists:
         groups = ([number for number, one in enumerate(safe) if one == wanted] for wanted in (True, False))
         return [group for group in groups if group]
 
-    def of(self, ids: Tensor, mask: Tensor, retrieval: Offers | None = None) -> Shortlist | None:
-        """The shortlist of sentences; None where only the whole vocabulary is safe.
+    def of(self, ids: Tensor, mask: Tensor, retrieval: Retrieval | None = None) -> Shortlist | None:
+        """The shortlist of sentences, to which their retrieval is narrowed; None where only the vocabulary is safe.
 
         That is where a sentence has a token that the lexicon does not trust, and where retrieval may find any token.
         ids, mask: (B, S), of the source
@@ -108,8 +106,10 @@ class Shortlists:
         places = np.full(vocabulary, np.searchsorted(self.shared, self.pad))
         places[union] = np.arange(union.size)
         outside = np.where(own[:, None, others], np.float32(0.0), np.float32(-np.inf))
-        numbers, placed, masked = (torch.from_numpy(each) for each in (union, places, outside))
-        return Shortlist(numbers, placed, self.projection, self._projection(torch.from_numpy(others)), masked)
+        numbers, placed, rest, masked = (torch.from_numpy(each) for each in (union, places, others, outside))
+        if retrieval is not None:
+            retrieval.narrow(placed)
+        return Shortlist(numbers, placed, self.projection, self._projection(rest), masked)
 
     def _projection(self, tokens: Tensor) -> Linear:
         """The output projection of these tokens."""

@@ -115,7 +115,7 @@ class SentenceLookup(BySentence):
         return torch.cat((found, self.taught.lookup.offered()), dim=1)
 
     def narrow(self, places: Tensor) -> None:
-        """From now on, logits are those of a shortlist, which has all tokens offered. places: (V,) int64."""
+        """From now on, logits are those of a shortlist with all tokens offered. places: (V,) int64, as it has them."""
         self.places = places
 
     def _placed(self, tokens: Tensor) -> Tensor:
