@@ -159,6 +159,7 @@ def test_a_lexicon_has_the_most_frequent_links_of_each_type() -> None:
     assert lexicon.trusted.tolist() == [0, 0, 0, 1, 1, 0]
     assert lexicon.trusts([3, 4])
     assert not lexicon.trusts([3, 5])
+    assert lexicon.coverage([([3, 4], [7, 10, 8, 4]), ([3, 5], [11])]) == 4 / 5  # 10 is not in the list of 3 and 4
 
 
 def test_counting_in_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

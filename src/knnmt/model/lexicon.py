@@ -3,7 +3,7 @@
 It belongs to a model's vocabulary and lies in one safetensors file. `knnmt.model.shortlist` makes shortlists of it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from knnmt.align.bitext import Bitext, Links
-from knnmt.csr import Int32, Int64, blocks, offsets_of, rises
+from knnmt.csr import Int32, Int64, blocks, offsets_of, rises, runs
 from knnmt.errors import DataError, UsageError
 from knnmt.files import write_whole
 from knnmt.settings import Settings
@@ -72,6 +72,16 @@ class Lexicon:
     def trusts(self, ids: Sequence[int]) -> bool:
         """Whether all these source tokens were seen often enough; a shortlist of others could miss their meaning."""
         return bool(self.trusted[np.asarray(ids)].all())
+
+    def coverage(self, pairs: Iterable[tuple[Sequence[int], Sequence[int]]]) -> float:
+        """The share of target tokens that are in the list of their source. pairs: source and target ids."""
+        listed = total = 0
+        for source, target in pairs:
+            types = np.asarray(source)
+            own = np.concatenate((self.frequent, self.targets[runs(self.offsets, types)], types))
+            total += len(target)
+            listed += int(np.isin(target, own).sum()) if self.trusts(source) else len(target)
+        return listed / max(1, total)
 
     def save(self, path: str | Path) -> None:
         """Write it to a safetensors file, atomically."""
