@@ -25,6 +25,8 @@ from knnmt.model.shortlist import Shortlists
 from knnmt.model.tokenizer import SpecialTokens, Tokenizer, language_codes
 from knnmt.model.transformer import Architecture, Transformer
 
+_log = logging.getLogger(__name__)
+
 EMBEDDED = "mini-de-en"
 SAMPLES, SAMPLE = 64, 1 << 16  # of a weights file, for the fingerprint: count, and bytes of each
 
@@ -96,7 +98,7 @@ def load(
 
     device is `cpu`, `cuda`, `cuda:1` or `auto`; precision is `float32`, `float16`, `bfloat16`, `int8` (on a CPU) or
     `auto`: float16 on CUDA, float32 elsewhere. Multilingual models need langs (`de-en`).
-    shortlist: a file of `knnmt shortlist`; a GPU, which gains nothing by it, computes the whole vocabulary.
+    shortlist: a file of `knnmt shortlist`; not used on a GPU, or where lists would have half of the vocabulary.
     """
     lexicon = Lexicon.load(shortlist) if shortlist is not None else None
     pair = Languages.parse(langs) if isinstance(langs, str) else langs
@@ -134,8 +136,10 @@ def load(
         sizes = transformer.architecture.source_vocabulary, transformer.architecture.target_vocabulary
         lexicon.check(tokenizer.fingerprint, sizes, shortlist, str(name))
         head = transformer.projection
-        if place.type == "cpu":  # rows are taken before they are packed; tied to the embedding, they cost no memory
+        if place.type == "cpu" and lexicon.shortens(sizes[1]):  # rows are taken before they are packed
             shortlists = Shortlists(lexicon, special, head.weight.detach(), head.bias, chosen)
+        else:
+            _log.info("%s is not used: on this device, or with so few tokens, the whole vocabulary is faster", shortlist)
     if place.type == "cpu":
         transformer.pack(chosen)
     return Model(

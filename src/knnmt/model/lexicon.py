@@ -21,7 +21,8 @@ from knnmt.files import write_whole
 from knnmt.settings import Settings
 
 FORMAT = "knnmt-lexicon-1"
-LEAST = 5  # tokens of a source type from which its links are trusted
+LEAST = 2  # tokens of a source type from which its links are trusted
+WORTH = 0.5  # share of the vocabulary up to which a list is worth its overhead
 KINDS = {"offsets": np.int64, "targets": np.int32, "frequent": np.int32, "trusted": np.uint8}
 
 
@@ -72,6 +73,10 @@ class Lexicon:
     def trusts(self, ids: Sequence[int]) -> bool:
         """Whether all these source tokens were seen often enough; a shortlist of others could miss their meaning."""
         return bool(self.trusted[np.asarray(ids)].all())
+
+    def shortens(self, vocabulary: int) -> bool:
+        """Whether lists are so much shorter than a vocabulary of this size that steps are faster."""
+        return self.frequent.size <= WORTH * vocabulary
 
     def coverage(self, pairs: Iterable[tuple[Sequence[int], Sequence[int]]]) -> float:
         """The share of target tokens that are in the list of their source. pairs: source and target ids."""
