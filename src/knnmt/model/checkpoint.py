@@ -139,7 +139,7 @@ def load(
         if place.type == "cpu" and lexicon.shortens(sizes[1]):  # rows are taken before they are packed
             shortlists = Shortlists(lexicon, special, head.weight.detach(), head.bias, chosen)
         else:
-            _log.info("%s is not used: on this device, or with so few tokens, the whole vocabulary is faster", shortlist)
+            _log.info("%s is not used: here, the whole vocabulary is as fast", shortlist)
     if place.type == "cpu":
         transformer.pack(chosen)
     return Model(
