@@ -1,5 +1,6 @@
 """Shortlists: a search over a sentence's own list is one over the whole vocabulary, renormalised over that list."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,17 @@ def test_a_translation_does_not_depend_on_the_lists_of_others(tiny: Any, ragged:
             alone = ids[row : row + 1, mask[row]], mask[row : row + 1, mask[row]]
             own = shortlists.of(*alone)
             same(search(model, model.encode(*alone), special, [30], shortlist=own, **options), [together[row]])
+
+
+def test_a_list_of_everything_is_the_vocabulary(tiny: Any, ragged: Ragged) -> None:
+    ids, mask = ragged
+    model, special, shortlists = made(tiny("marian"))
+    every = replace(shortlists.lexicon, frequent=np.arange(VOCABULARY, dtype=np.int32))
+    shortlist = Shortlists(every, special, model.projection.weight, model.projection.bias, "float32").of(ids, mask)
+    with torch.inference_mode():
+        encoded = model.encode(ids, mask)
+        found = search(model, encoded, special, [30] * len(ids), beams=2, shortlist=shortlist)
+        same(found, search(model, encoded, special, [30] * len(ids), beams=2))
 
 
 def test_int8_and_lists_go_together(tiny: Any, ragged: Ragged) -> None:

@@ -103,6 +103,21 @@ def test_retrieval_is_mixed_into_a_list_as_into_the_vocabulary(
     assert truth.cut > 0
 
 
+@pytest.mark.parametrize("system", SELECTING)
+def test_what_a_sentence_is_offered_does_not_depend_on_the_batch(short: Model, store: Datastore, system: str) -> None:
+    retriever = Retriever(store, CPU, trusting(system).model_copy(update={"c": 1, "segments": 1}))
+
+    def offered(texts: list[str]) -> list[set[int]]:
+        ids, mask = padded(short.tokenizer.encode_source(texts), short.special.pad, CPU)
+        tokens = retriever.look(ids, mask, short.transformer.encode(ids, mask).states).offered()
+        assert tokens is not None
+        return [set(row) - {-1} for row in tokens.tolist()]
+
+    together = offered(SENTENCES)
+    assert together == [offered([text])[0] for text in SENTENCES]
+    assert len(min(together, key=len)) < len(max(together, key=len))
+
+
 def test_any_token_may_be_found_by_knn_so_that_it_has_no_list(short: Model, store: Datastore) -> None:
     retriever = Retriever(store, CPU, RetrievalSettings(system="knn"))
     ids, mask = padded(short.tokenizer.encode_source(SENTENCES), short.special.pad, CPU)
@@ -113,7 +128,7 @@ def test_any_token_may_be_found_by_knn_so_that_it_has_no_list(short: Model, stor
 
 @pytest.mark.parametrize("system", SELECTING)
 def test_what_was_taught_is_said_though_no_lexicon_knows_it(short: Model, store: Datastore, system: str) -> None:
-    source, target = "ein Baum schläft", "cat cat sees house big"
+    source, target = "ein Baum schläft", "Hund Hund Garten groß"  # words of no target of the store
     translator, settings = Translator(short, store, retrieval=trusting(system)), TranslateSettings(exact=False)
     assert translator.translate([source], settings)[0].text != target
     translator.add([Segment(source, target)])
