@@ -1,11 +1,11 @@
-"""stats, align."""
+"""stats, align, shortlist."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from .process import knnmt, refused
+from .process import fine, knnmt, refused
 
 
 def test_stats(tmp_path: Path, tiny: Path) -> None:
@@ -49,3 +49,20 @@ def test_align(tmp_path: Path, tiny: Path) -> None:
     (tmp_path / "broken").write_bytes(b"nonsense")
     refused(knnmt("align", *common, "-o", tmp_path / "c", "--load", tmp_path / "broken"), 1, "broken")
     refused(knnmt("align", *common, "-o", tmp_path / "no" / "c"), 2, "no folder")
+
+
+def test_shortlist(tmp_path: Path, tiny: Path, corpus: Path) -> None:
+    path, text = tmp_path / "lists", tmp_path / "x.de"
+    common = (corpus, "--langs", "de-en", "--model", tiny)
+    report = json.loads(fine(knnmt("shortlist", *common, "-o", path, "--per-type", "2", "--frequent", "1", "--json")))
+    assert report["segments"] == 198
+    assert report["held_out"] == 2
+    assert report["coverage"] > 0.9  # the corpus is translated word by word
+    assert 0 < report["pairs"] <= 2 * report["source_types"]
+    text.write_text("der Hund schläft\n\ndie Katze sieht das Haus\n", encoding="utf-8")
+    translate = ("translate", text, "-l", "de-en", "-m", tiny, "--beam", "2", "--json")
+    short, whole = (fine(knnmt(*translate, *given)) for given in (("--shortlist", path), ()))
+    assert len(short.splitlines()) == len(whole.splitlines()) == 3
+    assert short != whole  # lists give fewer tokens more probability
+    refused(knnmt(*translate, "--shortlist", text), 1, "corrupt shortlist file")
+    refused(knnmt("shortlist", *common, "-o", tmp_path / "no" / "lists"), 2, "no folder")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ORDER = (
     "demo", "build", "translate", "explain", "serve", "add", "remove", "compact", "export",
-    "tune", "evaluate", "inspect", "verify", "stats", "align", "bench",
+    "tune", "evaluate", "inspect", "verify", "stats", "align", "shortlist", "bench",
 )  # fmt: skip
 
 MOST_THREADS = 16  # by default: the matrices of a decoding step are too small for more
@@ -91,6 +91,7 @@ NprobeOption = Annotated[
 ]
 DeviceOption = Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:N.")]
 PrecisionOption = Annotated[str, typer.Option(help="Precision: auto, float32, float16, bfloat16 or int8.")]
+ShortlistOption = Annotated[Path | None, typer.Option(help="Shortlist file from `knnmt shortlist`; faster on a CPU.")]
 ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads. [default: all cores, at most 16]")]
 WorkersOption = Annotated[int | None, typer.Option(min=1, help="Worker threads. [default: all cores]")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
@@ -144,12 +145,14 @@ def weighted(stores: list[Path] | None, weights: str | None) -> "list[Path] | di
     return made if len(made) == len(stores) else stores  # a store given twice is refused where they are opened
 
 
-def load_model(name: str, langs: str | None, device: str, precision: str, threads: int | None) -> "Model":
+def load_model(
+    name: str, langs: str | None, device: str, precision: str, threads: int | None, shortlist: Path | None = None
+) -> "Model":
     """Load the model that a command names."""
     from knnmt.model.checkpoint import load
 
     use_threads(threads)
-    return load(name, device=device, precision=precision, langs=langs)
+    return load(name, device=device, precision=precision, langs=langs, shortlist=shortlist)
 
 
 def use_threads(threads: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Commands about parallel text: stats, align."""
+"""Commands about parallel text: stats, align, shortlist."""
 
 import itertools
 import json
@@ -17,6 +17,12 @@ from knnmt.errors import UsageError
 if TYPE_CHECKING:
     from knnmt.align import AlignSettings
     from knnmt.corpus import Segment
+    from knnmt.model.checkpoint import Model
+    from knnmt.model.lexicon import LexiconSettings
+
+HELD_OUT = 100  # one of so many segments
+Pair = tuple[list[int], list[int]]
+"""The ids of a segment's source and target."""
 
 
 @app.command()
@@ -84,7 +90,8 @@ def align(
     aligner = aligning.Aligner.load(load) if load is not None else None
     segments = corpora.read_all(corpus, corpora.Languages.parse(langs))
     with terminal.writing(output, *corpus) as out:
-        bitext = aligning.Bitext.from_pairs(_ids(terminal.watched(segments, "reading"), model, langs))
+        loaded = load_model(model, langs, "cpu", "float32", None)
+        bitext = aligning.Bitext.from_pairs(_ids(terminal.watched(segments, "reading"), loaded))
         if not len(bitext):
             raise UsageError("nothing to align: the corpus has no segments")
         aligner = aligner or aligning.train(bitext, settings)
@@ -98,9 +105,57 @@ def align(
     typer.echo(json.dumps(report) if as_json else share, err=not as_json or str(output) == "-")
 
 
-def _ids(segments: "Iterable[Segment]", model: str, langs: str) -> "Iterator[tuple[list[int], list[int]]]":
-    """Both sides of segments in a model's pieces, `</s>` at the end of each."""
+@app.command(cls=Command)
+@options(settings=Fields("model.lexicon:LexiconSettings", "per_type", "frequent"))
+def shortlist(
+    *,
+    corpus: CorpusArgument,
+    langs: PairOption,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Output file, for --shortlist.")],
+    model: ModelOption = "mini-de-en",
+    settings: "LexiconSettings",
+    as_json: JsonOption = False,
+) -> None:
+    """Make a shortlist file for a model. It speeds up `translate` and `serve` with large vocabularies, on a CPU."""
+    from knnmt import align as aligning
+    from knnmt import corpus as corpora
+    from knnmt.model.lexicon import Lexicon
+
+    if not output.parent.is_dir():
+        raise UsageError(f"cannot write {output}: no folder {output.parent}")
+    segments = corpora.read_all(corpus, corpora.Languages.parse(langs))
     loaded = load_model(model, langs, "cpu", "float32", None)
+    held_out: list[Pair] = []  # to tell how much of other text the lists cover
+    pairs = _but_held_out(_ids(terminal.watched(segments, "reading"), loaded), held_out)
+    bitext = aligning.Bitext.from_pairs(pairs)
+    if not len(bitext):
+        raise UsageError("nothing to align: the corpus has no segments")
+    links = aligning.symmetrise(bitext, *aligning.train(bitext).best(bitext))
+    types = loaded.transformer.architecture.source_vocabulary
+    made = Lexicon.count(bitext, links, loaded.tokenizer.fingerprint, types, settings)
+    made.save(output)
+    trusted, covered = int(made.trusted.sum()), made.coverage(held_out) if held_out else None
+    report = {
+        "segments": len(bitext), "source_types": trusted, "pairs": made.targets.size,
+        "held_out": len(held_out), "coverage": covered,
+    }  # fmt: skip
+    shown = f"{len(bitext):,} segments; {made.targets.size:,} translations of {trusted:,} source types"
+    if covered is not None:
+        shown += f"; lists cover {covered:.2%} of the target tokens in {len(held_out):,} held-out segments"
+    typer.echo(json.dumps(report) if as_json else shown, err=not as_json)
+
+
+def _but_held_out(pairs: "Iterator[Pair]", held_out: list[Pair]) -> "Iterator[Pair]":
+    """All pairs but one of HELD_OUT, which are put into a list."""
+    for number, pair in enumerate(pairs, start=1):
+        if number % HELD_OUT:
+            yield pair
+        else:
+            held_out.append(pair)
+
+
+def _ids(segments: "Iterable[Segment]", loaded: "Model") -> "Iterator[Pair]":
+    """Both sides of segments in a model's pieces, `</s>` at the end of each."""
     stream = iter(segments)
     while some := list(itertools.islice(stream, 10_000)):
         sources = loaded.tokenizer.encode_source([segment.source for segment in some])

@@ -15,6 +15,7 @@ from knnmt.cli.app import (
     ModelOption,
     PrecisionOption,
     SettingsOption,
+    ShortlistOption,
     StoreWeightsOption,
     SystemOption,
     ThreadsOption,
@@ -59,6 +60,7 @@ def serve(
     read_only: Annotated[bool, typer.Option("--read-only", help="Do not let clients change the store.")] = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
+    shortlist: ShortlistOption = None,
     threads: ThreadsOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Log warnings only, not every request.")] = False,
     as_json: JsonOption = False,
@@ -81,7 +83,7 @@ def serve(
     settings = settings.model_copy(update={"teach": not read_only})
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("knnmt").setLevel(logging.WARNING if quiet else logging.INFO)
-    loaded = load_model(model, langs, device, precision, threads)
+    loaded = load_model(model, langs, device, precision, threads, shortlist)
     stores = weighted(store, store_weights)
     translator = Translator(loaded, stores, system=system, retrieval=retrieval_settings(settings_file))
     languages = languages_of(translator, langs)

@@ -17,6 +17,7 @@ from knnmt.cli.app import (
     ModelOption,
     PrecisionOption,
     SettingsOption,
+    ShortlistOption,
     StoresNeeded,
     StoresOption,
     StoreWeightsOption,
@@ -86,6 +87,7 @@ def translate(
     window: Annotated[int, typer.Option(min=1, help="Maximum lines read ahead; 1 for interactive use.")] = 1024,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
+    shortlist: ShortlistOption = None,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -119,7 +121,7 @@ def translate(
         if leave_out_own and opened is not None:
             texts = list(texts)
             left_out = _own(opened, texts)
-        translator = _translator(model, opened, system, chosen, langs, device, precision, threads, left_out)
+        translator = _translator(model, opened, system, chosen, langs, device, precision, threads, left_out, shortlist)
         bar = stack.enter_context(terminal.bar("translating", total, quiet=typing))
         found_all = translator.stream(texts, settings, window=1 if typing else window, progress=bar)
         for number, found in enumerate(found_all, start=1):
@@ -222,6 +224,7 @@ def _own(store: "AnyStore", texts: list[str]) -> frozenset[int]:
 def _translator(
     model: str, store: "Paths | AnyStore | None", system: str | None, retrieval: "Tuned | None",
     langs: str | None, device: str, precision: str, threads: int | None, left_out: frozenset[int] = frozenset(),
+    shortlist: Path | None = None,
 ) -> "Translator":  # fmt: skip
     from knnmt.translate import Translator
 
@@ -235,4 +238,5 @@ def _translator(
         langs=langs,
         device=device,
         precision=precision,
+        shortlist=shortlist,
     )

@@ -22,6 +22,7 @@ from knnmt.decode.paths import PathCache, SourceKeys
 from knnmt.decode.ready import ready
 from knnmt.decode.repetition import EVERY, ends, runs_at_end
 from knnmt.loops import share_evenly
+from knnmt.model.shortlist import Shortlist
 from knnmt.model.tokenizer import SpecialTokens
 from knnmt.model.transformer import Encoded, States, Transformer
 from knnmt.trace import NO_TRACE, Trace
@@ -105,6 +106,7 @@ def search(
     early_stopping: bool = False,
     n_best: int = 1,
     lookup: Lookup | None = None,
+    shortlist: Shortlist | None = None,
     longest_runs: Sequence[int] | None = None,
     between: Callable[[], None] | None = None,
     trace: Trace = NO_TRACE,
@@ -112,6 +114,7 @@ def search(
     """Translate encoded sentences; limits[b] is the maximum length of sentence b in tokens, with the end.
 
     Returns up to n_best hypotheses per sentence, best first. `beams=1` with `early_stopping` is greedy search.
+    shortlist: the tokens that each sentence may give, the lookup's included; None for the whole vocabulary.
     longest_runs[b]: sentence b ends when its best beam repeats itself for this many tokens.
     `between` is called before each step, may block, and ends the search if it raises.
     """
@@ -121,7 +124,7 @@ def search(
     # at least the prefix and an end, at most the model's positions
     limit = np.clip(limits, len(special.prefix) + 1, model.architecture.max_positions)
     longest = int(limit.max())
-    state = _Search(model, source, special, limit, beams, length_penalty, early_stopping, lookup, trace)
+    state = _Search(model, source, special, limit, beams, length_penalty, early_stopping, lookup, shortlist, trace)
     captured = (lookup is None or lookup.static) and not trace.detailed
     step_once = Replayed(state.step, source.states.device, capture=captured)
 
@@ -133,7 +136,7 @@ def search(
         if state.cache.reserve(step + 1 if state.static else step):
             step_once.changed()
         if step < len(special.prefix):
-            state.force(special.prefix[step])
+            state.force(state.special.prefix[step])
         else:
             state.closes = state.static or step + 1 >= limit.min()
             step_once()
@@ -171,10 +174,13 @@ class _Search:
         length_penalty: float,
         early_stopping: bool,
         lookup: Lookup | None,
+        shortlist: Shortlist | None,
         trace: Trace,
     ) -> None:
         device, batch, longest = source.states.device, len(limit), int(limit.max())
-        self.model, self.lookup, self.trace = model, lookup, trace
+        self.model, self.lookup, self.shortlist, self.trace = model, lookup, shortlist, trace
+        if shortlist is not None:  # here, tokens are places in it
+            special = shortlist.special(special)
         self.special, self.early_stopping = special, early_stopping
         self.static = static(device)
         self.compiled = compiled(source.states)
@@ -204,9 +210,9 @@ class _Search:
 
     def step(self) -> None:
         """Extend all beams by a token."""
-        states = self.model.step(self.beams.tokens, self.beams.step, self.source, self.cache)
-        logits = self.model.logits(states.output)
-        normaliser = normalise(logits) if self.compiled else _normaliser(logits)
+        states = self._states()
+        logits = (self.model if self.shortlist is None else self.shortlist).logits(states.output)
+        normaliser = normalise(logits) if self.compiled else _normaliser(logits, self.special.end)
         if self.lookup is not None:
             with self.trace.stage("combine"):
                 normaliser = self.lookup.mix(states, logits, normaliser)
@@ -219,9 +225,14 @@ class _Search:
     def force(self, token: int) -> None:
         """Extend all beams by this token, whatever the model says."""
         now = self.beams
-        self.model.step(now.tokens, now.step, self.source, self.cache)
+        self._states()
         same = self.same.repeat(len(now.parents), 1)
         self._take(now._replace(step=now.step + 1, tokens=torch.full_like(now.tokens, token), parents=same))
+
+    def _states(self) -> States:
+        """The states of the next position of all beams."""
+        tokens = self.beams.tokens if self.shortlist is None else self.shortlist.tokens[self.beams.tokens]
+        return self.model.step(tokens, self.beams.step, self.source, self.cache)
 
     def _extend(self, logits: Tensor, normaliser: Tensor) -> None:
         """`_next` and `_take` in one compiled loop, in place."""
@@ -280,6 +291,8 @@ class _Search:
         self.beams, self.source, self.limit = self.beams.keep(rows), self.source.keep(rows), self.limit[rows]
         self.history = self.history.index_select(1, rows)
         self.cache.keep(rows)
+        if self.shortlist is not None:
+            self.shortlist.keep(rows)
         if self.lookup is not None:
             with self.trace.stage("lookup"):
                 self.lookup.keep(rows)
@@ -287,7 +300,11 @@ class _Search:
     def paths(self, rows: Tensor, n_best: int) -> list[list[Hypothesis]]:
         """The best hypotheses of some sentences."""
         finished = self.beams.keep(rows).finished
-        return _paths(self.history[:, rows, : int(finished.step.max()) + 1], finished, n_best)
+        tokens, parents = self.history[:, rows, : int(finished.step.max()) + 1]
+        if self.shortlist is not None:
+            names = self.shortlist.tokens
+            tokens, finished = names[tokens], finished._replace(token=names[finished.token])
+        return _paths(tokens, parents, finished, n_best)
 
 
 def static(device: torch.device) -> bool:
@@ -309,9 +326,9 @@ def _loops(history: Tensor, step: int, longest: NDArray[np.int64]) -> NDArray[np
     return found
 
 
-def _normaliser(logits: Tensor) -> Tensor:
-    """log Σ exp, (B, K, V) to (B, K); twice as fast as logsumexp."""
-    return logits[:, :, 0] - logits.log_softmax(dim=-1)[:, :, 0]
+def _normaliser(logits: Tensor, end: int) -> Tensor:
+    """log Σ exp, (B, K, V) to (B, K); twice as fast as logsumexp. end: a token whose logits are finite."""
+    return logits[:, :, end] - logits.log_softmax(dim=-1)[:, :, end]
 
 
 def _top(logits: Tensor, shift: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -338,9 +355,9 @@ def _top(logits: Tensor, shift: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return scores, at.flatten(1).gather(1, order)
 
 
-def _paths(history: Tensor, finished: _Finished, n_best: int) -> list[list[Hypothesis]]:
-    """Trace the best hypotheses back from their ends, all at once. history: (2, B, steps, K)."""
-    tokens, parents = history.cpu().numpy()
+def _paths(history: Tensor, back: Tensor, finished: _Finished, n_best: int) -> list[list[Hypothesis]]:
+    """Trace the best hypotheses back from their ends, all at once. history, back: (B, steps, K), tokens and parents."""
+    tokens, parents = history.cpu().numpy(), back.cpu().numpy()
     score, last, beam, end = (field[:, :n_best].cpu().numpy() for field in finished)
     rows, written = np.arange(len(score))[:, None], np.empty((*score.shape, tokens.shape[1]), dtype=np.int64)
     for step in range(tokens.shape[1] - 1, -1, -1):

@@ -19,9 +19,13 @@ from torch import Tensor
 
 from knnmt.errors import ModelError, UsageError
 from knnmt.languages import Languages, closeness
+from knnmt.model.lexicon import Lexicon
 from knnmt.model.linear import DTYPES, Precision
+from knnmt.model.shortlist import Shortlists
 from knnmt.model.tokenizer import SpecialTokens, Tokenizer, language_codes
 from knnmt.model.transformer import Architecture, Transformer
+
+_log = logging.getLogger(__name__)
 
 EMBEDDED = "mini-de-en"
 SAMPLES, SAMPLE = 64, 1 << 16  # of a weights file, for the fingerprint: count, and bytes of each
@@ -58,6 +62,7 @@ class Model:
     length_penalty: float
     files: tuple[Path, ...]  # weights on disk
     langs: Languages | None = None  # as they were asked for
+    shortlists: Shortlists | None = None  # None: every step computes the whole vocabulary
 
     @property
     def device(self) -> torch.device:
@@ -82,13 +87,20 @@ class Model:
 
 
 def load(
-    name: str | Path = EMBEDDED, *, device: str = "auto", precision: str = "auto", langs: Languages | str | None = None
+    name: str | Path = EMBEDDED,
+    *,
+    device: str = "auto",
+    precision: str = "auto",
+    langs: Languages | str | None = None,
+    shortlist: str | Path | None = None,
 ) -> Model:
     """Load a checkpoint: `mini-de-en` (embedded), a folder, or a hub id such as `Helsinki-NLP/opus-mt-de-en`.
 
     device is `cpu`, `cuda`, `cuda:1` or `auto`; precision is `float32`, `float16`, `bfloat16`, `int8` (on a CPU) or
     `auto`: float16 on CUDA, float32 elsewhere. Multilingual models need langs (`de-en`).
+    shortlist: a file of `knnmt shortlist`; not used on a GPU, or where lists would have half of the vocabulary.
     """
+    lexicon = Lexicon.load(shortlist) if shortlist is not None else None
     pair = Languages.parse(langs) if isinstance(langs, str) else langs
     place = _device(device)
     chosen = _precision(precision, place)
@@ -118,18 +130,28 @@ def load(
         raise ModelError(f"{name}: {len(missing)} weights missing ({missing[0]}, …); download or save the model again")
     source, target = direction(pair, config, hf_tokenizer)
     tokenizer = Tokenizer(hf_tokenizer, source, target)
-    transformer = convert(hf, family).to(place)
+    transformer, special = convert(hf, family).to(place), special_tokens(hf, tokenizer, hf_tokenizer)
+    shortlists = None
+    if lexicon is not None and shortlist is not None:
+        sizes = transformer.architecture.source_vocabulary, transformer.architecture.target_vocabulary
+        lexicon.check(tokenizer.fingerprint, sizes, shortlist, str(name))
+        head = transformer.projection
+        if place.type == "cpu" and lexicon.shortens(sizes[1]):  # rows are taken before they are packed
+            shortlists = Shortlists(lexicon, special, head.weight.detach(), head.bias, chosen)
+        else:
+            _log.info("%s is not used: here, the whole vocabulary is as fast", shortlist)
     if place.type == "cpu":
         transformer.pack(chosen)
     return Model(
         name=str(name),
         transformer=transformer,
         tokenizer=tokenizer,
-        special=special_tokens(hf, tokenizer, hf_tokenizer),
+        special=special,
         max_source=min(transformer.architecture.max_positions, tokenizer.max_length),
         length_penalty=float(getattr(hf.generation_config, "length_penalty", None) or 1.0),
         files=_weights(path),
         langs=pair,
+        shortlists=shortlists,
     )
 
 

@@ -85,6 +85,7 @@ class SentenceLookup(BySentence):
         self.lookup, self.taught, self.trace = lookup, taught, trace
         self.view, self.settings, self.gate = retriever.live.view, retriever.settings, retriever.gate
         self.key = retriever.store.manifest.key
+        self.places: Tensor | None = None  # of a shortlist
 
     @property
     def static(self) -> bool:
@@ -96,13 +97,30 @@ class SentenceLookup(BySentence):
         with self.trace.stage("lookup"):
             query = self.query(states)
             found = self.lookup.neighbours(query)
+            found = found._replace(tokens=self._placed(found.tokens))
         weight = self.weight(found, logits, normaliser)
         normaliser = mix(logits, normaliser, found.tokens, found.log_p, weight)
         with self.trace.stage("lookup"):
             heard = self.heard(query, found.nearest)
         if heard is not None:
-            normaliser = mix(logits, normaliser, *heard.distribution(), heard.weight)
+            tokens, log_p = heard.distribution()
+            normaliser = mix(logits, normaliser, self._placed(tokens), log_p, heard.weight)
         return normaliser
+
+    def offered(self) -> Tensor | None:
+        """The target tokens that each sentence may find, -1 for none. (B, N), or None where that may be any."""
+        found = self.lookup.offered()
+        if found is None or self.taught is None:
+            return found
+        return torch.cat((found, self.taught.lookup.offered()), dim=1)
+
+    def narrow(self, places: Tensor) -> None:
+        """From now on, logits are those of a shortlist with all tokens offered. places: (V,) int64, as it has them."""
+        self.places = places
+
+    def _placed(self, tokens: Tensor) -> Tensor:
+        """Where the logits of tokens are."""
+        return tokens if self.places is None else self.places[tokens]
 
     def query(self, states: States) -> Tensor:
         """What is looked up. (B, K, d)."""

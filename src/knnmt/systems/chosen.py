@@ -41,6 +41,10 @@ class Nearest(Candidates):
         self.entries, self.table = entries, view.search.table(view.keys("target"), entries)
         self.tokens = view["target_ids"][entries.clamp_min(0)].long()
 
+    def offered(self) -> Tensor:
+        """The tokens of the sentence's own entries."""
+        return self.tokens.masked_fill(self.entries < 0, -1)
+
     def find(self, states: Tensor) -> Found:
         """The nearest of the sentence's own entries."""
         return self.nearest(states, self.k or self.table.count)

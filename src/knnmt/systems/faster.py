@@ -145,6 +145,10 @@ class Ranked(Candidates):
         empty = (self.distances == FAR).all(dim=1)[self.rows]
         self.table = view.search.table(view.means("cluster_target"), clusters.masked_fill(empty, -1))
 
+    def offered(self) -> Tensor:
+        """The tokens that the sentence's clusters rank."""
+        return self.tokens.masked_fill(self.distances == FAR, -1)[self.rows].flatten(1)
+
     def find(self, states: Tensor) -> Found:
         """The first k of the nearest cluster, or of several together."""
         squared, rows = self._clusters(states)

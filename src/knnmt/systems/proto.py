@@ -44,6 +44,10 @@ class Prototypes(Candidates):
         # added to a distance, it ranks as the score does and is never negative: T·(largest log count − its own)
         self.handicaps = temperature * (self.log_counts.amax(dim=1, keepdim=True) - self.log_counts)
 
+    def offered(self) -> Tensor:
+        """The tokens of the sentence's prototypes."""
+        return self.tokens.masked_fill(self.entries < 0, -1)
+
     def find(self, states: Tensor) -> Found:
         """The best of the sentence's prototypes."""
         distances = self.view.distance(self.table.distances(states).clamp_min_(0.0))

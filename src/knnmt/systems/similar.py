@@ -54,10 +54,15 @@ class All(Candidates):
     def __init__(self, view: View, entries: Tensor, settings: RetrievalSettings) -> None:
         super().__init__(view, settings)
         tokens = view["target_ids"][entries.clamp_min(0)].long()
+        self.tokens = tokens.masked_fill(entries < 0, -1)
         self.groups = [
             (group, view.search.softmax(group.rows, group.local(entries), tokens))
             for group in _projections(view, "target")
         ]
+
+    def offered(self) -> Tensor:
+        """Their tokens."""
+        return self.tokens
 
     def find(self, states: Tensor) -> Found:
         """All of them."""

@@ -73,6 +73,10 @@ class Candidates(BySentence, ABC):
     def find(self, states: Tensor) -> Found:
         """The entries, one by one."""
 
+    def offered(self) -> Tensor | None:
+        """The target tokens of all entries that may be found, -1 for none. (B, N), or None where that may be any."""
+        return None
+
     def neighbours(self, states: Tensor) -> Neighbours:
         """Their distribution, by token."""
         return distribution(self.find(states), self.temperature)

@@ -38,10 +38,13 @@ class BatchSearch:
         ready(CACHED)
         kept = KEPT * len(self.retriever.store) if self.retriever is not None else 0
         found: list[list[Hypothesis]] = [[]] * len(pieces)
+        groups = [list(range(len(pieces)))] if model.shortlists is None else model.shortlists.split(pieces)
         ahead = deque(
-            batches(
-                [len(piece) for piece in pieces], settings.batch_size, model.device, model.transformer.architecture,
-                settings.beam, kept,
+            [group[row] for row in rows]
+            for group in groups
+            for rows in batches(
+                [len(pieces[number]) for number in group], settings.batch_size, model.device,
+                model.transformer.architecture, settings.beam, kept,
             )
         )  # fmt: skip
         while ahead:
@@ -76,9 +79,10 @@ class BatchSearch:
         if self.retriever is not None:
             with trace.stage("select"):
                 lookup = self.retriever.look(ids, mask, encoded.states, trace=trace)
+        shortlist = None if model.shortlists is None else model.shortlists.of(ids, mask, lookup)
         with trace.stage("decode"):
             return search(
                 model.transformer, encoded, model.special, limits, beams=settings.beam, n_best=settings.n_best,
-                length_penalty=penalty, early_stopping=settings.beam == 1, lookup=lookup,
+                length_penalty=penalty, early_stopping=settings.beam == 1, lookup=lookup, shortlist=shortlist,
                 longest_runs=runs, between=self.between, trace=trace,
             )  # fmt: skip

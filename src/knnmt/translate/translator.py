@@ -47,7 +47,7 @@ class Translator:
     `system` is `base` or one of those that retrieve; `retrieval` sets more than its name; by default both are what the
     store was tuned for, if it was. `left_out` are numbers of the store's segments that are not used, as
     `Overlaps.segments` gives them. A ready `retriever` takes the place of store, system, retrieval and left_out.
-    `trace` observes the work (`knnmt.trace`).
+    `trace` observes the work (`knnmt.trace`). A model by name is loaded with the rest (`knnmt.model.checkpoint.load`).
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class Translator:
         device: str = "auto",
         precision: str = "auto",
         langs: str | None = None,
+        shortlist: str | Path | None = None,
     ) -> None:
         if store is not None and not isinstance(store, AnyStore):
             store = open_stores(store)
@@ -74,7 +75,9 @@ class Translator:
             raise UsageError(f"there is no system {system!r}: use auto, base, {', '.join(SYSTEMS)}")
         if store is None and system not in (None, "base"):
             raise UsageError(f"the system {system} needs a store: make one with `knnmt build`")
-        self.model = model if isinstance(model, Model) else load(model, device=device, precision=precision, langs=langs)
+        if not isinstance(model, Model):
+            model = load(model, device=device, precision=precision, langs=langs, shortlist=shortlist)
+        self.model = model
         self.store, self.left_out = store, frozenset(left_out)
         self.retriever, self.trace = retriever, trace
         rehearse(self.model.transformer, self.model.special)
@@ -82,9 +85,7 @@ class Translator:
             store.check(self.model)
         if store is not None and retriever is None and system != "base":
             chosen = chosen_for(store, system, retrieval)
-            self.retriever = Retriever(
-                store, self.model.device, chosen.settings, gate=chosen.gate, left_out=left_out
-            )  # fmt: skip
+            self.retriever = Retriever(store, self.model.device, chosen.settings, gate=chosen.gate, left_out=left_out)
 
     def using(self, system: str | None = None, *, weight: float | None = None) -> "Translator":
         """A translator with another system or weight λ that shares model, store and what was read of it."""
