@@ -8,9 +8,12 @@ read as they are stored, half as wide as a copy in float32 would be.
 import torch
 from torch import Tensor
 
-from knnmt.search.nearest import BLOCK, Table
-from knnmt.search.rows import FAR, Keys, Rows
+from knnmt.search.metric import distance
+from knnmt.search.nearest import BLOCK, Buffers, Table
+from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
 from knnmt.search.search import Search
+from knnmt.search.softmax import Shares, Softmax
+from knnmt.settings import Metric
 
 SCANNED = 1 << 22  # comparisons of the queries of one range that are worth launching kernels for them alone
 GATHERED = 1 << 21
@@ -24,6 +27,10 @@ class CudaSearch(Search):
     def make(self, keys: Keys[Rows], numbers: Tensor | slice, missing: Tensor | None = None) -> Table:
         """Rows to compare with."""
         return SplitTable(keys, numbers, missing) if keys.plain else super().make(keys, numbers, missing)
+
+    def softmax(self, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor) -> Softmax:
+        """Rows that all get a share."""
+        return ScaledSoftmax(self.buffers, keys, numbers, tokens)
 
 
 class SplitTable(Table):
@@ -56,3 +63,27 @@ class SplitTable(Table):
         squared = flat.square().sum(dim=-1, keepdim=True)
         found = product.add_(self.norms.view(len(rows), 1, -1)).add_(squared)
         return found.view(*queries.shape[:-1], -1)
+
+
+class ScaledSoftmax(Softmax):
+    """The same sums in fewer passes: a product gives −d/T at once, less a number that all rows of a state share."""
+
+    by_sentence = (*Softmax.by_sentence, "_levels")
+
+    def __init__(self, buffers: Buffers, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor) -> None:
+        super().__init__(buffers, keys, numbers, tokens)
+        self._levels: Tensor | None = None  # (B, 1, N), what −d/T is without a state
+
+    def shares(self, states: Tensor, temperature: float, metric: Metric, *, summed: bool = False) -> Shares:
+        """The softmax of −d/T, summed by token."""
+        if metric == "euclidean":  # which is not linear in what is multiplied
+            return super().shares(states, temperature, metric, summed=summed)
+        table, scale = self.table, float(distance(torch.ones(()), metric)) / temperature
+        if self._levels is None:
+            self._levels = table.rows[:, None, : table.count, self.keys.width] * -scale
+        queries = self.keys.blocks[0].project(states)
+        rows = table.rows[:, : table.count, : self.keys.width]
+        scores = torch.baddbmm(self._levels, queries * (2.0 * scale), rows.mT)
+        squared = queries.square().sum(dim=-1)
+        nearest = scores.amax(dim=2).neg_().div_(scale).add_(squared).clamp_min_(0.0).mul_(scale * temperature)
+        return self.by_token(scores.softmax(dim=2), nearest, temperature, summed=summed)

@@ -57,11 +57,16 @@ class Softmax(BySentence):
         self._table: Table | None = None
         self._columns: Tensor | None = None
 
-    def distances(self, states: Tensor, metric: Metric) -> Tensor:
-        """Of states (B, K, d) to all rows, in their order. (B, K, N)."""
+    @property
+    def table(self) -> Table:
+        """The rows, to be multiplied."""
         if self._table is None:
             self._table = Table(self.buffers, self.keys, self.numbers.clamp_min(0), self.numbers < 0)
-        squared = self._table.distances_about(self.keys.blocks[0].project(states))[:, :, : self._table.count]
+        return self._table
+
+    def distances(self, states: Tensor, metric: Metric) -> Tensor:
+        """Of states (B, K, d) to all rows, in their order. (B, K, N)."""
+        squared = self.table.distances_about(self.keys.blocks[0].project(states))[:, :, : self.table.count]
         return distance(squared.clamp_min_(0.0), metric)
 
     def shares(self, states: Tensor, temperature: float, metric: Metric, *, summed: bool = False) -> "Shares":
@@ -71,6 +76,10 @@ class Softmax(BySentence):
         if distances.device.type == "cpu":  # sums of denormal numbers would take several times as long
             distances = torch.minimum(distances, nearest[:, :, None] + FADED * temperature)
         p = distances.mul_(-1.0 / temperature).softmax(dim=2)
+        return self.by_token(p, nearest, temperature, summed=summed)
+
+    def by_token(self, p: Tensor, nearest: Tensor, temperature: float, *, summed: bool) -> "Shares":
+        """The softmax p (B, K, N), summed by token; nearest: (B, K), the smallest distance."""
         if self.empty:  # nothing has no softmax
             p = p.nan_to_num_()
         if self._columns is None or self._columns.shape[:2] != p.shape[:2]:
