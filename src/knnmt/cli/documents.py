@@ -66,6 +66,7 @@ def planned(
 
         if format not in BY_NAME:
             raise UsageError(f"there is no format {format!r}: use one of {', '.join(BY_NAME)}")
+    finished: Path | None
     several = len(inputs) > 1 or any(path.is_dir() for path in inputs)
     if not several and (format == TEXT or (format is None and not (inputs and _format_of(inputs[0])))):
         if everything or columns:
@@ -128,7 +129,9 @@ def _format_of(path: Path) -> str | None:
     return None if found is None or found.name == TEXT else found.name
 
 
-def run(plan: Plan, translator: "Translator", settings: "TranslateSettings", langs: str | None, *, as_json: bool) -> None:
+def run(
+    plan: Plan, translator: "Translator", settings: "TranslateSettings", langs: str | None, *, as_json: bool
+) -> None:
     """Translate all documents of a plan, each written when it is whole, and report."""
     from knnmt.documents.pretranslate import Tally, finished_in, texts_of
     from knnmt.server.detection import languages_of
@@ -155,7 +158,9 @@ def run(plan: Plan, translator: "Translator", settings: "TranslateSettings", lan
                 tally.add(_one(document, job, translate, plan, finished, bar))
         except KeyboardInterrupt:
             if plan.finished is not None and len(finished):
-                terminal.note(f"{terminal.counted(len(finished), 'translation')} kept: the same command resumes the work")
+                terminal.note(
+                    f"{terminal.counted(len(finished), 'translation')} kept: the same command resumes the work"
+                )
             raise
     _report(tally, len(plan.jobs), as_json=as_json)
 

@@ -47,7 +47,11 @@ class Tally:
 
     def add(self, other: "Tally") -> None:
         """Count another document too."""
-        self.units, self.words, self.exact = self.units + other.units, self.words + other.words, self.exact + other.exact
+        self.units, self.words, self.exact = (
+            self.units + other.units,
+            self.words + other.words,
+            self.exact + other.exact,
+        )
         self.kept, self.left = self.kept + other.kept, self.left + other.left
         self.problems += other.problems
 
@@ -61,7 +65,7 @@ def pretranslate(
     progress: Callable[[int], None] | None = None,
 ) -> Tally:
     """Translate the units that are untranslated or fuzzy, or `everything`; exact matches need no review."""
-    finished = finished or Finished()
+    finished = Finished() if finished is None else finished
     tally = Tally(left=len(document.left))
     chosen = []
     for unit in document.units:
@@ -107,8 +111,8 @@ class Finished:
 
     def __init__(self, path: Path | None = None, made_with: str = "") -> None:
         self._found: dict[Inline, Translated] = {}
-        self._path, self._file = path, None
-        self._made_with = made_with
+        self._path, self._made_with = path, made_with
+        self._file: IO[str] | None = None
         if path is not None and path.exists():
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, IndexError):
                 self._read(path)  # a line that was cut off ends it
