@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-import knnmt.translate
+import knnmt.translate.lines
 from knnmt.datastore import Datastore
 from knnmt.evidence import Neighbour, TokenEvidence, explain
 from knnmt.model.checkpoint import Model, load
@@ -171,7 +171,7 @@ def test_who_does_not_ask_for_evidence_gets_none_and_pays_nothing(
     def refuse(*_: Any) -> None:
         raise AssertionError("evidence was looked for")
 
-    monkeypatch.setattr(knnmt.translate, "explain", refuse)
+    monkeypatch.setattr(knnmt.translate.lines, "explain", refuse)
     chosen = translator(model, store)
     assert all(found.evidence == () for found in chosen.translate(TEXTS, TranslateSettings(beam=1)))
     with pytest.raises(AssertionError, match="looked for"):

@@ -10,7 +10,8 @@ from knnmt.corpus import CleanSettings, Segment
 from knnmt.errors import SettingsError, UsageError
 from knnmt.settings import Settings
 from knnmt.systems.settings import RetrievalSettings
-from knnmt.translate import TranslateSettings, _checked
+from knnmt.translate import TranslateSettings
+from knnmt.translate.translator import check_text
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_wrong_settings_are_told_by_their_name(
 @pytest.mark.parametrize("text", [None, 3, b"x"])
 def test_what_is_no_text_is_told_by_its_number(text: object) -> None:
     with pytest.raises(UsageError, match=f"^text 2 is .*, of type {type(text).__name__}: texts are strings"):
-        _checked(text, 2)
+        check_text(text, 2)
 
 
 def test_a_segment_need_not_say_where_it_comes_from() -> None:

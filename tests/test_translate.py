@@ -27,7 +27,7 @@ def test_order_is_kept_and_empty_stays_empty(translator: Translator) -> None:
     assert len(found) == len(TEXTS)
     for text, translation in zip(TEXTS, found, strict=True):
         if not text.strip():
-            assert translation == Translation("", 0.0)
+            assert translation == Translation(text, 0.0)
         else:
             assert translation.text == translator.translate([text], FAST)[0].text
 

@@ -51,6 +51,14 @@ def test_all_of_it() -> None:
     assert "Done" in standin.seen
 
 
+def test_what_the_memory_has_with_a_problem_is_to_be_reviewed() -> None:
+    document = opened("text.txt", b"Hello\n")
+    tally = pretranslate(document, lambda units: [Translated(Inline("A"), exact=True, problems=("12 is missing",))])
+    assert next(iter(document.units)).state is State.FUZZY
+    assert tally.problems == ["text.txt:1: check the translation: 12 is missing"]
+    assert document.to_bytes() == b"A\n"
+
+
 def test_what_is_left_is_counted() -> None:
     assert pretranslate(opened("app.json"), Standin()).left == 1
 

@@ -3,15 +3,21 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
 
 from knnmt.corpus import Segment
-from knnmt.corpus.split import split
 from knnmt.errors import DataError, StoreError, UsageError
 from knnmt.evidence import Neighbour, TokenEvidence
+from knnmt.store.numbering import Match
 from knnmt.store.store import Added
+from knnmt.text.carry import Languages
+from knnmt.text.inline import Inline
+from knnmt.text.words import diagonal
 from knnmt.translate import TranslateSettings, Translation, Translator
+from knnmt.translate.pieces import pieces_of
+from knnmt.translate.pipeline import Pipeline
 
 LONGEST = 100  # words of a segment that can be taught
 
@@ -49,6 +55,24 @@ class Store:
         return self.held.get(id)
 
 
+@dataclass
+class Lines:
+    """What the pipeline asks for translations of lines."""
+
+    standin: "StandIn"
+    settings: TranslateSettings
+    between: Callable[[], None] | None
+    retrieves: bool = True
+    whole: int = 0
+
+    def translate(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> list[Translation]:
+        return self.standin.lines(texts, self.settings, self.between)
+
+    def matches(self, text: str) -> list[Match]:
+        found = (segment for segment in self.standin.store.segments() if segment.source == text)
+        return [Match(0, segment) for segment in found]
+
+
 class StandIn:
     """Notes which batches it was given, and by which thread; `pause` is what each takes, `held` stops them all."""
 
@@ -75,10 +99,16 @@ class StandIn:
         return [len(text.split()) + 1 for text in texts]
 
     def pieces(self, text: str) -> list[str]:
-        return split(text, self.sizes, self.model.max_source)
+        return pieces_of(text, self.sizes, self.model.max_source)
 
     def translate(
         self, texts: Sequence[str], settings: TranslateSettings, *, between: Callable[[], None] | None = None
+    ) -> list[Translation]:
+        pipeline = Pipeline(Lines(self, settings, between), diagonal, Languages("de", "en"))
+        return pipeline.translate([Inline.plain(text) for text in texts])
+
+    def lines(
+        self, texts: Sequence[str], settings: TranslateSettings, between: Callable[[], None] | None
     ) -> list[Translation]:
         self.threads.add(threading.current_thread().name)
         self.open.wait(30)

@@ -117,11 +117,11 @@ def test_only_what_is_asked_for_alike_is_translated_together() -> None:
         standin = StandIn()
         async with working(standin) as worker:
             first = await while_busy(standin, worker)
-            waiting = [later(worker, [f"{n}"], DecodingOptions(beam=1 + n % 2)) for n in range(6)]
+            waiting = [later(worker, ["abcdef"[n]], DecodingOptions(beam=1 + n % 2)) for n in range(6)]
             await asyncio.sleep(0.02)
             standin.open.set()
             await asyncio.gather(first, *waiting)
-        assert standin.batches == [["erst"], ["0", "2", "4"], ["1", "3", "5"]]
+        assert standin.batches == [["erst"], ["a", "c", "e"], ["b", "d", "f"]]
 
     asyncio.run(story())
 

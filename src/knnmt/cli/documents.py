@@ -1,7 +1,6 @@
 """Whole files for `knnmt translate`: which files are read and written, and what is reported."""
 
 import contextlib
-import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -206,47 +205,12 @@ def _report(tally: "Tally", files: int, *, as_json: bool) -> None:
     typer.echo(f"{terminal.counted(files, 'file')}: {', '.join(parts)}", err=True)
 
 
-# ---------------------------------------------------------------------------------------------------- the translator
-
-
 def _translate(translator: "Translator", settings: "TranslateSettings") -> "Translate":
-    """Texts with codes by a translator of plain texts: what stands between two codes, or on a line, is one text."""
+    """What the translator makes of texts with codes."""
     from knnmt.documents.pretranslate import Translated
 
     def translate(units: "Sequence[Inline]") -> "list[Translated]":
-        pieces = [_pieces(unit) for unit in units]
-        texts = [text for some in pieces for text in some if text.strip()]
-        found = iter(translator.translate(texts, settings))
-        made = []
-        for unit, some in zip(units, pieces, strict=True):
-            answers = [(text, next(found) if text.strip() else None) for text in some]
-            known = [answer for _, answer in answers if answer is not None]
-            new = [_spaced(text, answer.text) if answer is not None else text for text, answer in answers]
-            exact = bool(known) and all(answer.match is not None for answer in known)
-            score = min((answer.score for answer in known), default=0.0)
-            made.append(Translated(_joined(unit, some, new), score, exact))
-        return made
+        found = translator.translate_inline(units, settings)
+        return [Translated(each.target, each.score, each.match is not None, each.problems) for each in found]
 
     return translate
-
-
-def _pieces(unit: "Inline") -> list[str]:
-    """The text of a unit, cut at its codes and behind its line breaks."""
-    breaks = (at + 1 for at, letter in enumerate(unit.text) if letter == "\n")
-    cuts = sorted({0, len(unit.text), *breaks, *(code.at for code in unit.codes)})
-    return [unit.text[start:end] for start, end in itertools.pairwise(cuts)]
-
-
-def _spaced(text: str, translation: str) -> str:
-    """A translation with the space that stood around its source."""
-    return text[: len(text) - len(text.lstrip())] + translation.strip() + text[len(text.rstrip()) :]
-
-
-def _joined(unit: "Inline", pieces: list[str], new: list[str]) -> "Inline":
-    """The new pieces as one text, with the codes of the source between them."""
-    old, places, at = 0, {0: 0}, 0
-    for before, after in zip(pieces, new, strict=True):
-        old, at = old + len(before), at + len(after)
-        places[old] = at
-    codes = tuple(code._replace(at=places[code.at]) for code in unit.codes)
-    return type(unit)("".join(new), codes)

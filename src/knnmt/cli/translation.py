@@ -53,6 +53,7 @@ GAP = 2  # columns between two of its columns
     settings=Fields(
         "decode.settings:TranslateSettings",
         "exact", "beam", "n_best", "length_penalty", "max_length", "batch_size", "long",
+        "sentences", "spans", "protect",
     ),
 )  # fmt: skip
 def translate(

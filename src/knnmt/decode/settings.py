@@ -2,9 +2,10 @@
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from knnmt.settings import Settings
+from knnmt.text.spans import ON, RULES
 
 
 class TranslateSettings(Settings):
@@ -30,8 +31,26 @@ class TranslateSettings(Settings):
         default=True,
         description="translate a text that the store contains verbatim as the store does",  # and no other text so
     )
+    sentences: bool = Field(default=True, description="translate a text sentence by sentence")
+    spans: bool = Field(default=True, description="protect placeholders, tags, numbers and the like")
+    protect: tuple[str, ...] = Field(
+        default=(),
+        description="kinds of spans to protect; default: all but colon",  # for :name
+    )
     stop_loops: bool = Field(default=False, description="stop a translation that repeats itself")
     evidence: bool = Field(default=False, description="record the evidence behind each token")
+
+    @property
+    def protected(self) -> frozenset[str]:
+        """The kinds of spans to protect."""
+        return frozenset(self.protect) or ON
+
+    @field_validator("protect")
+    @classmethod
+    def _known(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
+        if unknown := [kind for kind in kinds if kind not in RULES]:
+            raise ValueError(f"there are no spans {unknown[0]!r}: use {', '.join(RULES)}")
+        return kinds
 
     @model_validator(mode="after")
     def _fits(self) -> "TranslateSettings":

@@ -18,7 +18,7 @@ WINDOW = 64  # texts that are translated together: what an interruption may lose
 
 
 class Translated(NamedTuple):
-    """What a translator makes of a text; with problems, it is not used."""
+    """What a translator makes of a text; with problems it is not used, unless the memory has it so."""
 
     target: Inline
     score: float = 0.0
@@ -95,9 +95,12 @@ def texts_of(document: Document, *, everything: bool = False) -> int:
 
 def _fill(unit: Unit, found: Translated, name: str, tally: Tally) -> None:
     if found.problems:
-        tally.problems.append(f"{name}:{unit.line}: not translated: {'; '.join(found.problems)}")
-        return
-    unit.set(found.target, state=State.TRANSLATED if found.exact else State.FUZZY, note=found.note)
+        what = "check the translation" if found.exact else "not translated"
+        tally.problems.append(f"{name}:{unit.line}: {what}: {'; '.join(found.problems)}")
+        if not found.exact:
+            return
+    certain = found.exact and not found.problems
+    unit.set(found.target, state=State.TRANSLATED if certain else State.FUZZY, note=found.note)
     tally.units += 1
     tally.words += len(unit.source.text.split())
     tally.exact += found.exact

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from knnmt.errors import DataError, KnnmtError
-from knnmt.translate import Translation, Translator, join
+from knnmt.translate import Translation, Translator
+from knnmt.translate.result import concatenated
 
 _log = logging.getLogger(__name__)
 
@@ -87,7 +88,7 @@ class TextRequest:
         if self.begin < len(self.units):
             return False
         rest = iter(self.translations)
-        answer(self.future, [join(list(itertools.islice(rest, count))) for count in self.pieces])
+        answer(self.future, [concatenated(list(itertools.islice(rest, count))) for count in self.pieces])
         return True
 
 

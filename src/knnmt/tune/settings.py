@@ -39,4 +39,4 @@ class TuneSettings(Settings):
     @property
     def translate(self) -> TranslateSettings:
         """How the dev set is translated."""
-        return TranslateSettings(beam=self.beam, batch_size=64)
+        return TranslateSettings(beam=self.beam, batch_size=64, spans=False, sentences=False)

@@ -15,7 +15,7 @@ from knnmt.tune.dev import Dev, Progress
 from knnmt.tune.held_out import DevSet, Fold, hold_out
 from knnmt.tune.search import Search, Trial
 
-GREEDY = TranslateSettings(beam=1, batch_size=64)
+GREEDY = TranslateSettings(beam=1, batch_size=64, spans=False, sentences=False)  # the engine, on lines as they are
 BETTER = 0.3  # of BLEU and chrF, that settings must be better than the untuned ones by to be kept for a store
 
 

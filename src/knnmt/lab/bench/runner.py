@@ -135,4 +135,6 @@ def retriever_of(model: Model, variant: Variant, shared: Shared | None = None) -
 
 def options_of(settings: BenchSettings) -> TranslateSettings:
     """How a benchmark translates: by search alone, whatever the store has word for word."""
-    return TranslateSettings(beam=settings.beam, batch_size=settings.batch_size, exact=False)
+    return TranslateSettings(  # the engine, on lines as they are
+        beam=settings.beam, batch_size=settings.batch_size, exact=False, spans=False, sentences=False
+    )

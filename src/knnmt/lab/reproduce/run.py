@@ -219,7 +219,7 @@ def _tune(job: _Job, built: Built, store: Datastore, run: Run, own: Overlaps) ->
     began = time.perf_counter()
     trials = tune(
         job.model, store, job.dev, run.system, adapt=adapt, decoded=plan.decoded,
-        translate=TranslateSettings(beam=plan.beam, batch_size=plan.batch_size),
+        translate=TranslateSettings(beam=plan.beam, batch_size=plan.batch_size, spans=False, sentences=False),
         left_out=own.segments, given=run.retrieval, progress=job.watch(f"tune {run.name},"),
     )  # fmt: skip
     best = trials[0]
@@ -249,7 +249,9 @@ def _translate(
         if len(texts) == len(sources):
             return kept, texts
     translator = Translator(job.model, store, retrieval=tuned)
-    options = TranslateSettings(beam=plan.beam, batch_size=plan.batch_size, exact=False)  # it measures systems
+    options = TranslateSettings(  # it measures systems, on lines as they are
+        beam=plan.beam, batch_size=plan.batch_size, exact=False, spans=False, sentences=False
+    )
     watch = job.watch(f"translate {name}")
     watch("", 0, len(sources))
     translator.translate(sources[: plan.batch_size], options)

@@ -12,10 +12,10 @@ from knnmt.corpus import Segment
 from knnmt.server.dependencies import Server, Serving, while_connected
 from knnmt.server.detection import Pair, name_of
 from knnmt.server.fields import body_schema, fields
-from knnmt.server.html_document import HtmlDocument
-from knnmt.server.multiline import MultilineTexts
-from knnmt.server.word_alignment import Link, WordAligner
 from knnmt.server.work_items import DecodingOptions
+from knnmt.text.html_document import HtmlDocument
+from knnmt.text.words import Link
+from knnmt.translate.word_alignment import WordAligner
 
 router = APIRouter(tags=["LibreTranslate"])
 ALIGNED = 2000  # characters of texts and translations aligned at a time
@@ -149,8 +149,8 @@ def _languages(pair: Pair, asked: TranslateFields, texts: list[str]) -> list[dic
 async def _translations(server: Server, texts: list[str], kind: str, options: DecodingOptions) -> list[list[str]]:
     """The translations of each text, best first."""
     if kind == "text":
-        multiline = MultilineTexts(texts)
-        return multiline.joined(await server.worker.translate(multiline.lines, options))
+        found = await server.worker.translate(texts, options)
+        return [[each.text for each in (best, *best.alternatives)] for best in found]
     return await _translated_html(server, texts, options)
 
 
@@ -163,7 +163,7 @@ async def _translated_html(server: Server, texts: list[str], options: DecodingOp
         every = [(best, *best.alternatives) for best in itertools.islice(found, len(page.texts))]
         ranks = range(min(options.n_best, max(map(len, every), default=1)))
         chosen.append([[each[min(rank, len(each) - 1)].text for each in every] for rank in ranks])
-    align = WordAligner(server.translator)
+    align = WordAligner(server.translator.model, server.translator.store)
     links: dict[tuple[str, str], list[Link]] = {}
     pairs = [pair for page, ranked in zip(pages, chosen, strict=True) for some in ranked for pair in _pairs(page, some)]
     for some in _portions(pairs):  # the tokenizer belongs to the model's thread

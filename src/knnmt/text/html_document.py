@@ -5,21 +5,13 @@ are kept as they are.
 """
 
 import html
-import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
-from knnmt.server.html_tree import Element, Node, Text, parse, write
-from knnmt.server.tag_placement import Sentence
-from knnmt.server.word_alignment import Link
-
-# a sentence end, a space, and what can start a sentence
-SENTENCE_END = re.compile(r"[.!?…。！？][\"”“’»)]?\s++(?=[„“«\"(¿¡]|[^\W\d_a-zß-öø-ÿ])")
-ABBREVIATIONS = frozenset(
-    "abs art bsp bzw ca dipl dr etc evtl exkl fig ggf hr inc ing inkl ltd max min mr mrs ms nr prof sog sr st str tel "
-    "usw vgl vol vs zzgl".split()
-)
-LOOKBEHIND = 1 + max(map(len, ABBREVIATIONS))
+from knnmt.text.html_sentence import Sentence
+from knnmt.text.html_tree import Element, Node, Text, parse, write
+from knnmt.text.sentences import sentence_ends
+from knnmt.text.words import Link
 
 
 class HtmlDocument:
@@ -87,8 +79,7 @@ def _cut(nodes: Sequence[Node]) -> Iterator[list[Node]]:
     before = ""  # the preceding text, or "<br>"
     for node in nodes:
         if isinstance(node, Text):
-            found = (end for end in SENTENCE_END.finditer(node.raw) if _ends(node.raw, end))
-            ends = [0, *(end.end() for end in found), len(node.raw)]
+            ends = [0, *sentence_ends(node.raw), len(node.raw)]
             for start, end in pairwise(ends):
                 some.append(Text(node.raw[start:end]))
                 if end < len(node.raw):
@@ -106,14 +97,6 @@ def _cut(nodes: Sequence[Node]) -> Iterator[list[Node]]:
             before = ""
     if some:
         yield some
-
-
-def _ends(text: str, mark: re.Match[str]) -> bool:
-    """Whether a mark ends a sentence: a full stop after a number, a single letter or an abbreviation does not."""
-    if mark[0][0] != "." or mark.start() == 0:
-        return True
-    word = text[max(0, mark.start() - LOOKBEHIND) : mark.start()].split()[-1:]
-    return bool(word) and len(word[0]) > 1 and not word[0].isdigit() and word[0].lower() not in ABBREVIATIONS
 
 
 def _sentence(nodes: Sequence[Node]) -> Iterator[str | Sentence]:

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knnmt.server.html_document import HtmlDocument
-from knnmt.server.html_tree import BLOCK, MAX_DEPTH, VOID, Element, parse
-from knnmt.server.word_alignment import words
+from knnmt.text.html_document import HtmlDocument
+from knnmt.text.html_tree import BLOCK, MAX_DEPTH, VOID, Element, parse
+from knnmt.text.words import words
 
 Links = list[tuple[int, int]]
 

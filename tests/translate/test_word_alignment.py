@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knnmt.server.word_alignment import WordAligner, diagonal, words
-from knnmt.translate import Translator
+from knnmt.model.checkpoint import load
+from knnmt.text.words import diagonal, words
+from knnmt.translate.word_alignment import WordAligner
 
 
 def spelt(text: str) -> list[str]:
@@ -40,7 +41,7 @@ def test_by_place_every_word_has_a_link_and_none_cross(n: int, m: int) -> None:
 
 
 def test_without_a_store_links_are_by_place(model_folder: Callable[[str], Path]) -> None:
-    align = WordAligner(Translator(model_folder("marian"), device="cpu"))
+    align = WordAligner(load(model_folder("marian"), device="cpu"), None)
     assert align("der Hund", "the dog") == [(0, 0), (1, 1)]
 
 
@@ -56,7 +57,7 @@ def test_words_are_linked_as_their_tokens_are(family: str, model_folder: Callabl
         parallel_text(tmp_path / "train.tsv", 300), out=tmp_path / "store", langs="de-en", model=folder,
         settings=BuildSettings(clean=None, cluster_size=16), workers=1,
     )  # fmt: skip
-    align = WordAligner(Translator(folder, store, device="cpu", langs="de-en"))
+    align = WordAligner(load(folder, device="cpu", langs="de-en"), store)
     found = align("der große Hund schläft im Garten .", "in garden sleeps the dog .")
     assert {(2, 4), (3, 2), (4, 0), (5, 1), (6, 5)} <= set(found)
     assert align("Katze", "") == align("", "cat") == []

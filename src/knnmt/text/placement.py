@@ -1,14 +1,13 @@
 """Placement of tags in a translation: around the words that translate theirs, properly nested, none lost."""
 
-import html
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
-from knnmt.server.html_tree import Element, Node, Text, write
-from knnmt.server.word_alignment import Link, words
+from knnmt.text.held import Held
+from knnmt.text.words import Link, words
 
 FOREIGN = -0.4  # score of a word of its parent inside a tag; its own words score 1
 NEAR = 8  # words on each side that decide where an empty tag goes
@@ -16,13 +15,16 @@ CLOSING = tuple(",.;:!?)]}…»”")
 PARENT = -1
 NEED_WORDS = frozenset("a button label".split())  # useless when empty
 
+Mark = str | Held
+"""What is placed: as it is written, or a span to write later."""
+
 
 @dataclass
 class Span:
     """A tag and its content: words `first` to `last` of the sentence, and nested spans in order."""
 
-    start: str = ""
-    end: str = ""
+    start: Mark = ""
+    end: Mark = ""
     name: str = ""
     visible: bool = False  # it has text of its own, which must not touch the words beside it
     begin: int = 0  # in characters
@@ -34,92 +36,42 @@ class Span:
     inside: list["Span"] = field(default_factory=list)
 
 
-class Sentence:
-    """Inline HTML: its text, to be translated, and its tags, which `placed` puts into the translation."""
-
-    def __init__(self, nodes: Sequence[Node]) -> None:
-        self._pieces: list[str] = []
-        self._length = 0
-        self._space = False  # a space is pending after the text so far
-        self._break = False  # or a line break, which separates words as well
-        self._waiting: list[Span] = []  # spans that end where the text so far ends
-        self._after_tag = False
-        self.root = self._read(Span(), nodes)
-        for span in self._waiting:
-            span.space_after = True
-        self.text = "".join(self._pieces)
-        begins = [begin for begin, _ in words(self.text)]
-        _number(self.root, begins)
-
-    def _read(self, span: Span, nodes: Sequence[Node]) -> Span:
-        span.begin, span.space_before = self._length, self._space or not self._length
-        for node in nodes:
-            if isinstance(node, Text):
-                self._add(html.unescape(node.raw))
-                continue
-            self._waiting = []
-            if isinstance(node, Element) and not node.keep:
-                inner = self._read(Span(node.start, node.end, node.name), node.children)
-            else:
-                inner = self._read(Span("".join(write(node)), visible=isinstance(node, Element)), [])
-            span.inside.append(inner)
-            self._waiting.append(inner)
-            self._after_tag = True
-            self._break = self._break or inner.name == "br"
-        span.stop = self._length
-        return span
-
-    def _add(self, text: str) -> None:
-        if not text:
-            return
-        for span in self._waiting:
-            span.space_after = text[0].isspace()
-        self._waiting = []
-        self._space = self._space or text[0].isspace()
-        if plain := " ".join(text.split()):
-            # no space before punctuation that follows a tag
-            superfluous = self._after_tag and plain.startswith(CLOSING)
-            if (self._space or self._break) and self._length and not superfluous:
-                plain = " " + plain
-            self._pieces.append(plain)
-            self._length += len(plain)
-            self._space, self._break, self._after_tag = text[-1].isspace(), False, False
-
-    def placed(self, translation: str, links: Sequence[Link]) -> str:
-        """The translation as HTML with all tags, given the links between the words of text and translation."""
-        return _Placement(translation, links).html(self.root)
-
-
-def _number(span: Span, begins: Sequence[int]) -> None:
+def number(span: Span, begins: Sequence[int]) -> None:
     """Find the words of a span and of nested spans; a word belongs to the span of its first letter."""
     span.first, span.last = bisect_left(begins, span.begin), bisect_left(begins, span.stop)
     for inner in span.inside:
-        _number(inner, begins)
+        number(inner, begins)
+
+
+def place(root: Span, translation: str, links: Sequence[Link], escape: Callable[[str], str] = str) -> list[Mark]:
+    """The translation in pieces of text, escaped, with all tags between them.
+
+    root: holds the tags of the source, numbered by its words; links: between the words of source and translation
+    """
+    placement = _Placement(translation, links, escape)
+    placement.fill(root, 0, len(placement.words))
+    return [mark for mark in placement.out if mark]
 
 
 class _Placement:
     """Writes one translation with tags. Gap g is the position before word g."""
 
-    def __init__(self, translation: str, links: Sequence[Link]) -> None:
+    def __init__(self, translation: str, links: Sequence[Link], escape: Callable[[str], str]) -> None:
         self.spans = words(translation)
         edges = [0, *(end for _, end in self.spans)]
         self.gaps = [translation[end:begin] for end, (begin, _) in zip(edges, self.spans, strict=False)]
-        self.words = [html.escape(translation[begin:end], quote=False) for begin, end in self.spans]
+        self.words = [escape(translation[begin:end]) for begin, end in self.spans]
         self.sources: defaultdict[int, list[int]] = defaultdict(list)  # of each target word
         self.targets: defaultdict[int, list[int]] = defaultdict(list)  # of each source word
         for source, target in links:
             if 0 <= target < len(self.spans):
                 self.sources[target].append(source)
                 self.targets[source].append(target)
-        self.out: list[str] = []
+        self.out: list[Mark] = []
         self.space = ""  # pending after the last word; end tags go before it
         self.spaced = False  # already written
 
-    def html(self, root: Span) -> str:
-        self._fill(root, 0, len(self.words))
-        return "".join(self.out)
-
-    def _fill(self, span: Span, low: int, high: int) -> None:
+    def fill(self, span: Span, low: int, high: int) -> None:
         """Write words low to high of a span, with all tags inside it."""
         windows = self._windows(span, low, high)
         ordered = sorted((start, stop, number) for number, (start, stop) in windows.items())
@@ -139,7 +91,7 @@ class _Placement:
                 inner = span.inside[number]
                 self._flush()
                 self.out.append(inner.start)
-                self._fill(inner, here, stop)
+                self.fill(inner, here, stop)
                 self.out.append(inner.end)
                 here = stop
             else:
@@ -214,7 +166,7 @@ class _Placement:
             self._flush(" " if loose and self.out else "")
         self.out.append(span.start)
         self.spaced = self.spaced and not span.visible
-        self._fill(span, gap, gap)
+        self.fill(span, gap, gap)
         self.out.append(span.end)
         if (span.space_after and loose) or apart:
             self.space, self.spaced = self.space or " ", False

@@ -7,45 +7,27 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from knnmt.align import Aligner, Bitext
-from knnmt.corpus.clean import UNSPACED
 from knnmt.errors import StoreError
+from knnmt.model.checkpoint import Model
 from knnmt.model.tokenizer import Tokenizer
-from knnmt.translate import Translator
+from knnmt.store.memories import AnyStore
+from knnmt.text.words import Link, diagonal, words
 
 MAX_TEXT, MAX_WORD = 2000, 200  # characters: alignment time is quadratic in both
 
-Link = tuple[int, int]
-"""Positions of a source word and of a target word, from 0."""
-
-# each character of a script written without spaces counts as a word
-WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+(?:['’\-.][^\W{UNSPACED}]+)*|[^\w\s]")
-
-
-def words(text: str) -> list[tuple[int, int]]:
-    """Start and end of each word of a text; a punctuation mark is a word."""
-    return [found.span() for found in WORD.finditer(text)]
-
-
-def diagonal(source: str, target: str) -> list[Link]:
-    """Links by relative position: each word of the longer side with the word at the same fraction of the other."""
-    n, m = len(words(source)), len(words(target))
-    longer = max(n, m)
-    return [(place * n // longer, place * m // longer) for place in range(longer)] if n and m else []
-
 
 class WordAligner:
-    """Aligns the words of a text and its translation with the aligner of a translator's store.
+    """Aligns the words of a text and its translation with the aligner of a store.
 
     It falls back to `diagonal` where there is no aligner (no store, or one built with given links), and for texts too
     long to be a sentence.
 
-    >>> WordAligner(translator)("Das ist ein Haus.", "That is a house.")
+    >>> WordAligner(model, store)("Das ist ein Haus.", "That is a house.")
     [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4)]
     """
 
-    def __init__(self, translator: Translator) -> None:
-        self._model = translator.model
-        self._store = translator.store
+    def __init__(self, model: Model, store: AnyStore | None) -> None:
+        self._model, self._store = model, store
 
     @cached_property
     def _aligner(self) -> Aligner | None:

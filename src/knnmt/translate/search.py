@@ -1,0 +1,84 @@
+"""The search for the translations of lines, in batches of similar length."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from knnmt.decode.batches import batches
+from knnmt.decode.beam import Hypothesis, search
+from knnmt.decode.ready import ready, searched
+from knnmt.decode.repetition import SPARE, longest_run
+from knnmt.decode.settings import TranslateSettings
+from knnmt.model.checkpoint import Model
+from knnmt.model.represent import padded
+from knnmt.retrieval.session import Retriever
+from knnmt.trace import Trace
+
+KEPT = 16  # bytes that retrieval needs for each sentence and segment of a store, while it selects
+CACHED = 1.0  # seconds in which compiled loops are read from the cache on disk
+
+
+@dataclass(frozen=True)
+class BatchSearch:
+    """The search with one model and, if there is one, one retriever."""
+
+    model: Model
+    retriever: Retriever | None
+    settings: TranslateSettings
+    trace: Trace
+    between: Callable[[], None] | None = None
+
+    @torch.inference_mode()
+    def run(self, pieces: list[list[int]], progress: Callable[[int], None] | None) -> list[list[Hypothesis]]:
+        """The best hypotheses of each piece; a batch that a GPU has no memory for is searched in halves."""
+        model, settings = self.model, self.settings
+        ready(CACHED)
+        kept = KEPT * len(self.retriever.store) if self.retriever is not None else 0
+        found: list[list[Hypothesis]] = [[]] * len(pieces)
+        ahead = deque(
+            batches(
+                [len(piece) for piece in pieces], settings.batch_size, model.device, model.transformer.architecture,
+                settings.beam, kept,
+            )
+        )  # fmt: skip
+        while ahead:
+            rows, begun = ahead.popleft(), time.monotonic()
+            try:
+                hypotheses = self._batch([pieces[row] for row in rows])
+            except torch.OutOfMemoryError:
+                if len(rows) == 1:
+                    raise
+                torch.cuda.empty_cache()
+                half = len(rows) // 2
+                ahead.extendleft((rows[half:], rows[:half]))
+                continue
+            searched(time.monotonic() - begun)
+            for row, hypothesis in zip(rows, hypotheses, strict=True):
+                found[row] = hypothesis
+            if progress is not None:
+                progress(len(rows))
+        return found
+
+    def _batch(self, pieces: list[list[int]]) -> list[list[Hypothesis]]:
+        """The best hypotheses of pieces that are searched together."""
+        model, settings, trace = self.model, self.settings, self.trace
+        penalty = model.length_penalty if settings.length_penalty is None else settings.length_penalty
+        ids, mask = padded(pieces, model.special.pad, model.device, model.transformer.architecture.max_positions)
+        # far above any real translation, so that only loops are cut; the search knows the model's own limit
+        limits = [settings.max_length or 3 * len(piece) + 30 for piece in pieces]
+        runs = [SPARE + longest_run(piece) for piece in pieces] if settings.stop_loops else None
+        with trace.stage("encode"):
+            encoded = model.transformer.encode(ids, mask)
+        lookup = None
+        if self.retriever is not None:
+            with trace.stage("select"):
+                lookup = self.retriever.look(ids, mask, encoded.states, trace=trace)
+        with trace.stage("decode"):
+            return search(
+                model.transformer, encoded, model.special, limits, beams=settings.beam, n_best=settings.n_best,
+                length_penalty=penalty, early_stopping=settings.beam == 1, lookup=lookup,
+                longest_runs=runs, between=self.between, trace=trace,
+            )  # fmt: skip

@@ -1,0 +1,246 @@
+"""`Translator`: text in, translations out, in order, however they are sorted and batched on the way."""
+
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from copy import copy
+from pathlib import Path
+
+from knnmt.align.bitext import Bitext
+from knnmt.corpus.segment import Segment
+from knnmt.datastore import open_stores
+from knnmt.decode.batches import ON_GPU
+from knnmt.decode.ready import want
+from knnmt.decode.rehearsal import rehearse
+from knnmt.decode.settings import TranslateSettings
+from knnmt.errors import DataError, UsageError
+from knnmt.languages import Languages as PairOfLanguages
+from knnmt.languages import standard_tag
+from knnmt.model.checkpoint import EMBEDDED, Model, load
+from knnmt.retrieval.session import Retriever
+from knnmt.retrieval.tuned import Tuned, chosen_for
+from knnmt.store.digests import one_line
+from knnmt.store.memories import AnyStore, Paths
+from knnmt.store.store import Added
+from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.table import SYSTEMS
+from knnmt.text.carry import Languages
+from knnmt.text.inline import Inline
+from knnmt.trace import NO_TRACE, Trace
+from knnmt.translate.lines import Lines, variant
+from knnmt.translate.pieces import pieces_of
+from knnmt.translate.pipeline import Pipeline
+from knnmt.translate.result import InlineTranslation, Translation
+from knnmt.translate.word_alignment import WordAligner
+
+WARM_TOKENS = 60  # of each sentence that prepares a GPU
+FIRST_WINDOW = 64  # texts of a stream that are translated first, so that something comes out soon
+
+
+class Translator:
+    """Translates with a pretrained model and, where one is given, with a store of translations.
+
+    >>> Translator().translate(["Guten Morgen!"])[0].text
+    >>> Translator("mini-de-en", "store", system="fast").translate(["Klicken Sie auf Speichern."])[0].text
+
+    Several stores are searched as one, and the last of them learns: `Translator(model, ["company", "project"])`, or
+    `{"company": 1, "project": 2}` with their weights in p_kNN.
+    `system` is `base` or one of those that retrieve; `retrieval` sets more than its name; by default both are what the
+    store was tuned for, if it was. `left_out` are numbers of the store's segments that are not used, as
+    `Overlaps.segments` gives them. A ready `retriever` takes the place of store, system, retrieval and left_out.
+    `trace` observes the work (`knnmt.trace`).
+    """
+
+    def __init__(
+        self,
+        model: str | Path | Model = EMBEDDED,
+        store: str | Path | Paths | AnyStore | None = None,
+        *,
+        system: str | None = None,
+        retrieval: RetrievalSettings | Tuned | None = None,
+        left_out: Collection[int] = (),
+        retriever: Retriever | None = None,
+        trace: Trace = NO_TRACE,
+        device: str = "auto",
+        precision: str = "auto",
+        langs: str | None = None,
+    ) -> None:
+        if store is not None and not isinstance(store, AnyStore):
+            store = open_stores(store)
+        if retriever is not None:
+            if store is not None or system is not None or retrieval is not None or left_out:
+                raise UsageError("a retriever has its own store and settings: give either it or those")
+            store, left_out = retriever.store, retriever.live.left_out
+        if system not in (None, "auto", "base", *SYSTEMS):
+            raise UsageError(f"there is no system {system!r}: use auto, base, {', '.join(SYSTEMS)}")
+        if store is None and system not in (None, "base"):
+            raise UsageError(f"the system {system} needs a store: make one with `knnmt build`")
+        self.model = model if isinstance(model, Model) else load(model, device=device, precision=precision, langs=langs)
+        self.store, self.left_out = store, frozenset(left_out)
+        self.retriever, self.trace = retriever, trace
+        rehearse(self.model.transformer, self.model.special)
+        if store is not None:
+            store.check(self.model)
+        if store is not None and retriever is None and system != "base":
+            chosen = chosen_for(store, system, retrieval)
+            self.retriever = Retriever(
+                store, self.model.device, chosen.settings, gate=chosen.gate, left_out=left_out
+            )  # fmt: skip
+
+    def using(self, system: str | None = None, *, weight: float | None = None) -> "Translator":
+        """A translator with another system or weight λ that shares model, store and what was read of it."""
+        if self.store is None and system not in (None, "base"):
+            raise UsageError(f"the system {system} needs a store: make one with `knnmt build`")
+        other = copy(self)
+        if system == "base" or (system is None and self.retriever is None) or self.store is None:
+            other.retriever = None
+            return other
+        # as they were given: another system has its own defaults
+        chosen = self.retriever.given if self.retriever is not None else RetrievalSettings()
+        chosen = chosen if system is None else chosen.of(system)
+        chosen = chosen if weight is None else chosen.weighing(weight)
+        if self.retriever is not None:
+            other.retriever = variant(self.retriever, self.model, chosen)
+        else:
+            other.retriever = Retriever(self.store, self.model.device, chosen, left_out=self.left_out)
+        return other
+
+    def add(self, segments: Sequence[Segment], *, bad: Callable[[DataError], None] | None = None) -> Added:
+        """Teach segments: the next translation knows them, here and in whatever opens the store.
+
+        They are on disk when this returns. A segment with an id takes the place of the one with that id; one without
+        takes the place of what was taught for the same source text. Those that cannot be learnt are told to `bad`;
+        without it, the first of them is raised and nothing is stored.
+        """
+        return self._memory().add(segments, self.model, bad=bad)
+
+    def remove(self, ids: Sequence[str]) -> list[str]:
+        """Remove segments from the store: the next translation knows nothing of them. Gives the ids that were there."""
+        return self._memory().remove(ids)
+
+    def prepare(self) -> None:
+        """Load now what the first translation, and the first lesson, would have to wait for."""
+        want()
+        self.translate(["."])
+        if self.model.device.type == "cuda":  # kernels of large batches are others
+            self.translate([". " * WARM_TOKENS] * ON_GPU, TranslateSettings(max_length=4, exact=False))
+        if self.store is not None and self.store.learns:
+            self.store.aligner().align(Bitext.from_pairs([([0], [0])]))
+
+    def refresh(self) -> bool:
+        """Take up what other processes have taught the store, or removed; says whether there was anything."""
+        return self.store is not None and self.store.refresh()
+
+    def _memory(self) -> AnyStore:
+        if self.store is None:
+            raise UsageError("there is no store to learn in: make one with `knnmt build`")
+        return self.store
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        settings: TranslateSettings | None = None,
+        *,
+        between: Callable[[], None] | None = None,
+    ) -> list[Translation]:
+        """Translate texts, one translation each, in their order; an empty text stays empty.
+
+        White space around and between lines and sentences is kept, protected spans come out as they went in.
+        `between` is called before each step of the search: it may take its time, and what it raises ends the work.
+        """
+        if isinstance(texts, str):
+            raise TypeError("translate takes a list of texts: write translate([text])")
+        return self.translate_inline([Inline.plain(text) for text in texts], settings, between=between)
+
+    def translate_inline(
+        self,
+        units: Sequence[Inline],
+        settings: TranslateSettings | None = None,
+        *,
+        between: Callable[[], None] | None = None,
+    ) -> list[InlineTranslation]:
+        """Translate texts with inline codes: `target` of each translation has the same codes, pairs nested properly."""
+        with self.trace.stage("text"):
+            return self._window(units, 0, settings or TranslateSettings(), between=between)
+
+    def sizes(self, texts: Sequence[str]) -> list[int]:
+        """The source tokens of each text."""
+        return [len(ids) for ids in self.model.tokenizer.encode_source(texts)]
+
+    def pieces(self, text: str) -> list[str]:
+        """The text, cut where it is too long for the model: the translations of the pieces, one after the other, make
+        that of the text."""
+        if self._lines(TranslateSettings()).matches(one_line(text)):
+            return [text]  # it is taken from the store as a whole
+        return pieces_of(text, self.sizes, self.model.max_source)
+
+    def stream(
+        self,
+        texts: Iterable[str],
+        settings: TranslateSettings | None = None,
+        *,
+        window: int = 1024,
+        progress: Callable[[int], None] | None = None,
+    ) -> Iterator[Translation]:
+        """Translate as texts come, `window` of them at a time: sorted and batched inside, given back in order.
+
+        `progress` is called with the number of texts that were translated since it was called before.
+        """
+        settings = settings or TranslateSettings()
+        first, size, iterator = 0, min(window, FIRST_WINDOW), iter(texts)
+        while some := list(itertools.islice(iterator, size)):
+            with self.trace.stage("text"):
+                translated = self._window([Inline.plain(text) for text in some], first, settings, progress)
+            yield from translated
+            first, size = first + len(some), min(window, 4 * size)
+
+    def _window(
+        self,
+        units: Sequence[Inline],
+        first: int,
+        settings: TranslateSettings,
+        progress: Callable[[int], None] | None = None,
+        between: Callable[[], None] | None = None,
+    ) -> list[Translation]:
+        """Translate the texts that begin at number `first` of the input."""
+        if self.retriever is not None:
+            self.retriever.live.refresh()  # numbers of segments, as those left out, are of the store as it is now
+        for number, unit in enumerate(units, start=first + 1):
+            check_text(unit.text, number)
+        lines = self._lines(settings, between)
+        if settings.long == "refuse":
+            self._refuse_long(units, first)
+        return Pipeline(lines, WordAligner(self.model, self.store), self.languages).translate(units, progress)
+
+    @property
+    def languages(self) -> Languages:
+        """The languages of texts and translations: the store's, else the model's; None where they are unknown."""
+        tokenizer = self.model.tokenizer
+        if self.store is not None:
+            pair = PairOfLanguages.parse(self.store.manifest.languages)
+            return Languages(_short(pair.source), _short(pair.target))
+        return Languages(_short(tokenizer.source), _short(tokenizer.target))
+
+    def _refuse_long(self, units: Sequence[Inline], first: int) -> None:
+        room = self.model.max_source
+        for number, size in enumerate(self.sizes([one_line(unit.text) for unit in units]), start=first + 1):
+            if size > room:
+                wrong = f"text {number} has {size} tokens and the model takes {room}"
+                raise DataError(f"{wrong}: shorten it, or allow it to be split")
+
+    def _lines(self, settings: TranslateSettings, between: Callable[[], None] | None = None) -> Lines:
+        return Lines(self.model, self.retriever, self.left_out, self.trace, settings, between)
+
+
+def _short(tag: str | None) -> str | None:
+    """A language without its region: `de` for `de-AT`, `de_DE` and `deu_Latn`."""
+    return standard_tag(tag).split("-")[0] if tag else None
+
+
+def check_text(text: object, number: int) -> None:
+    """Refuse what is no text: half of a surrogate pair is no character and cannot be encoded."""
+    if not isinstance(text, str):
+        raise UsageError(f"text {number} is {text!r:.60}, of type {type(text).__name__}: texts are strings (str)")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"text {number} holds half a character (a lone surrogate) at position {error.start}") from None
