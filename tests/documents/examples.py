@@ -1,3 +1,4 @@
+# ruff: noqa: E501, W291
 """A file of each format with the corners of the format, and a stand-in for a translator."""
 
 from knnmt.documents import Document, State, open_document
@@ -420,7 +421,7 @@ lines",,
 5,12,,
 '''
 
-TSV = b"en\tru\tid\nHello \"you\"\t\t1\nDone\t\xd0\x93\t2\n"
+TSV = b'en\tru\tid\nHello "you"\t\t1\nDone\t\xd0\x93\t2\n'
 
 TEXT = b"First line\n\n  indented line \n12\nlast"
 

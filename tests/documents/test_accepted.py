@@ -60,7 +60,8 @@ def test_an_exact_match_needs_no_review() -> None:
 
 
 def test_only_what_changes_is_written() -> None:
-    document = opened("app.po", EXAMPLES["app.po"].replace(b"Language: ", b"Language: ru").replace(b"8bit\\n", b'8bit\\n"\n"Plural-Forms: nplurals=2; plural=n>1;\\n'))  # fmt: skip
+    data = EXAMPLES["app.po"].replace(b"Language: ", b"Language: ru")
+    document = opened("app.po", data.replace(b"8bit\\n", b'8bit\\n"\n"Plural-Forms: nplurals=2; plural=n>1;\\n'))
     unit = next(unit for unit in document.units if unit.source.text == "Done")
     unit.set(Inline.plain("Готово"))
     assert document.to_bytes() == document.content.text.replace("Fertig", "Готово").encode()
@@ -141,7 +142,9 @@ def test_a_prefix_of_the_namespace_stays() -> None:
     for name in (b"xliff", b"file", b"header", b"note", b"body", b"group", b"trans-unit", b"source", b"target",
                  b"seg-source", b"mrk", b"g", b"x", b"bx", b"ex", b"ph", b"alt-trans"):  # fmt: skip
         for end in (b" ", b">", b"/>"):
-            data = data.replace(b"<" + name + end, b"<p:" + name + end).replace(b"</" + name + b">", b"</p:" + name + b">")
+            data = data.replace(b"<" + name + end, b"<p:" + name + end).replace(
+                b"</" + name + b">", b"</p:" + name + b">"
+            )
     root = etree.fromstring(translate(opened("app.xlf", data)))
     assert len(root.findall(".//x:trans-unit/x:target", XLIFF)) == 5
 
@@ -169,7 +172,7 @@ def test_qt_forms_and_states() -> None:
 def test_android_quantities_and_escapes() -> None:
     root = tree("strings.xml")
     strings = {each.get("name"): each for each in root.iter("string")}
-    assert strings["hello"].xpath("string()") == "HELLO YOU, DON\\'T \\\"PANIC\\\" & GO\\n"
+    assert strings["hello"].xpath("string()") == 'HELLO YOU, DON\\\'T \\"PANIC\\" & GO\\n'
     assert strings["name"].text == "ACME"
     assert strings["ref"].text == "@string/hello"
     assert b"&app;" in etree.tostring(strings["app"])
@@ -210,7 +213,9 @@ def test_markdown_has_the_same_blocks() -> None:
     parser = MarkdownIt("commonmark").enable("table")
     before, after = (parser.parse(data.decode()) for data in (EXAMPLES["page.md"], translate(opened("page.md"))))
     assert [token.type for token in before] == [token.type for token in after]
-    kinds = [[child.type for child in token.children or () if child.type not in ("text", "softbreak")] for token in before]
+    kinds = [
+        [child.type for child in token.children or () if child.type not in ("text", "softbreak")] for token in before
+    ]
     assert kinds == [
         [child.type for child in token.children or () if child.type not in ("text", "softbreak")] for token in after
     ]
@@ -235,7 +240,9 @@ def test_html_has_the_same_tags() -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_what_is_written_can_be_read_again(name: str) -> None:
-    again = open_document(translate(opened(name)), languages=EN_RU if name[-3:] in ("tmx", "csv", "tsv") else None, name=name)
+    again = open_document(
+        translate(opened(name)), languages=EN_RU if name[-3:] in ("tmx", "csv", "tsv") else None, name=name
+    )
     assert {shout(unit.source).text for unit in again.units} >= {
         shout(unit.source).text for unit in opened(name).units if name != "strings.xml"
     }

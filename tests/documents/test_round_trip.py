@@ -64,7 +64,9 @@ def test_encodings_by_a_byte_order_mark(name: str, mark: bytes, encoding: str) -
 def test_xml_in_its_declared_encoding_spells_what_that_lacks(name: str) -> None:
     text = EXAMPLES[name].decode().replace('<?xml version="1.0"?>', '<?xml version="1.0" encoding="utf-8"?>')
     text = "".join(letter if letter.isascii() else f"&#{ord(letter)};" for letter in text)
-    data = text.replace('encoding="UTF-8"', 'encoding="ISO-8859-1"').replace('"utf-8"', '"iso-8859-1"').encode("latin-1")
+    data = (
+        text.replace('encoding="UTF-8"', 'encoding="ISO-8859-1"').replace('"utf-8"', '"iso-8859-1"').encode("latin-1")
+    )
     document = opened(name, data)
     assert document.content.encoding == "iso-8859-1"
     unit = next(iter(document.units))
@@ -163,7 +165,7 @@ def test_formats_are_told_by_name_and_content() -> None:
         open_document(b"export const x: number = 1;\n", name="app.ts")
     with pytest.raises(UsageError, match=r"pom\.xml: unknown format"):
         open_document(b"<project/>", name="pom.xml")
-    with pytest.raises(UsageError, match="no format 'word'.*po, xliff"):
+    with pytest.raises(UsageError, match=r"no format 'word'.*po, xliff"):
         open_document(b"x", "word")
     assert open_document(b"a = 1", "properties", languages=Languages("de", "en")).format.name == "properties"
 

@@ -1,11 +1,14 @@
 """What is protected in a text: a table of cases for each rule, and texts that only look like them."""
 
+import time
 from itertools import pairwise
 
 import pytest
 
 from knnmt.errors import SettingsError
+from knnmt.text.inline import Inline
 from knnmt.text.spans import ON, RULES, find
+from knnmt.text.unit import unit_of
 from knnmt.translate import TranslateSettings
 
 CASES = [
@@ -69,3 +72,17 @@ def test_a_script_is_foreign_to_a_language_that_is_not_written_in_it() -> None:
     assert [span.kind for span in find("Привет, мир", language="de")] == ["script"]
     assert find("東京タワー", language="ja") == []
     assert find("Привет", language=None) == []
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "%s ", "<!--", "<a ", "a-", "{n,plural,", "http://,", "a_", "я ", " ", "1.", "1 000 ", "`", "&a", "/a", "\\",
+        "www.", "{", "--a", "a@", "$a", "-", "0x", "<b>x</b> ", "Ab. ",
+    ],
+)  # fmt: skip
+def test_no_text_takes_long(piece: str) -> None:
+    text = piece * (40_000 // len(piece))
+    began = time.perf_counter()
+    unit_of(Inline.plain(text), ON, "de")
+    assert time.perf_counter() - began < 5

@@ -18,7 +18,8 @@ from ..cli.process import knnmt
 RAW = TranslateSettings(beam=2, max_length=12, spans=False, sentences=False)
 DOOR = TranslateSettings(beam=2, max_length=12)
 KNOWN = {
-    "der Hund": "the dog", "die Katze": "the cat", "das Haus": "the house", "ein Baum": "a tree", "Er läuft.": "He runs.",
+    "der Hund": "the dog", "die Katze": "the cat", "das Haus": "the house", "ein Baum": "a tree",
+    "Er läuft.": "He runs.",
     "Sie schläft.": "She sleeps.",
 }  # fmt: skip
 LINES = ["  der Hund ", "\tdie Katze", "das Haus  ", "   ", "ein Baum"]

@@ -1,7 +1,6 @@
 """Whole files for `knnmt translate`: which files are read and written, and what is reported."""
 
 import contextlib
-import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -66,6 +65,7 @@ def planned(
 
         if format not in BY_NAME:
             raise UsageError(f"there is no format {format!r}: use one of {', '.join(BY_NAME)}")
+    finished: Path | None
     several = len(inputs) > 1 or any(path.is_dir() for path in inputs)
     if not several and (format == TEXT or (format is None and not (inputs and _format_of(inputs[0])))):
         if everything or columns:
@@ -128,7 +128,9 @@ def _format_of(path: Path) -> str | None:
     return None if found is None or found.name == TEXT else found.name
 
 
-def run(plan: Plan, translator: "Translator", settings: "TranslateSettings", langs: str | None, *, as_json: bool) -> None:
+def run(
+    plan: Plan, translator: "Translator", settings: "TranslateSettings", langs: str | None, *, as_json: bool
+) -> None:
     """Translate all documents of a plan, each written when it is whole, and report."""
     from knnmt.documents.pretranslate import Tally, finished_in, texts_of
     from knnmt.server.detection import languages_of
@@ -155,7 +157,9 @@ def run(plan: Plan, translator: "Translator", settings: "TranslateSettings", lan
                 tally.add(_one(document, job, translate, plan, finished, bar))
         except KeyboardInterrupt:
             if plan.finished is not None and len(finished):
-                terminal.note(f"{terminal.counted(len(finished), 'translation')} kept: the same command resumes the work")
+                terminal.note(
+                    f"{terminal.counted(len(finished), 'translation')} kept: the same command resumes the work"
+                )
             raise
     _report(tally, len(plan.jobs), as_json=as_json)
 
@@ -201,47 +205,12 @@ def _report(tally: "Tally", files: int, *, as_json: bool) -> None:
     typer.echo(f"{terminal.counted(files, 'file')}: {', '.join(parts)}", err=True)
 
 
-# ---------------------------------------------------------------------------------------------------- the translator
-
-
 def _translate(translator: "Translator", settings: "TranslateSettings") -> "Translate":
-    """Texts with codes by a translator of plain texts: what stands between two codes, or on a line, is one text."""
+    """What the translator makes of texts with codes."""
     from knnmt.documents.pretranslate import Translated
 
     def translate(units: "Sequence[Inline]") -> "list[Translated]":
-        pieces = [_pieces(unit) for unit in units]
-        texts = [text for some in pieces for text in some if text.strip()]
-        found = iter(translator.translate(texts, settings))
-        made = []
-        for unit, some in zip(units, pieces, strict=True):
-            answers = [(text, next(found) if text.strip() else None) for text in some]
-            known = [answer for _, answer in answers if answer is not None]
-            new = [_spaced(text, answer.text) if answer is not None else text for text, answer in answers]
-            exact = bool(known) and all(answer.match is not None for answer in known)
-            score = min((answer.score for answer in known), default=0.0)
-            made.append(Translated(_joined(unit, some, new), score, exact))
-        return made
+        found = translator.translate_inline(units, settings)
+        return [Translated(each.target, each.score, each.match is not None, each.problems) for each in found]
 
     return translate
-
-
-def _pieces(unit: "Inline") -> list[str]:
-    """The text of a unit, cut at its codes and behind its line breaks."""
-    breaks = (at + 1 for at, letter in enumerate(unit.text) if letter == "\n")
-    cuts = sorted({0, len(unit.text), *breaks, *(code.at for code in unit.codes)})
-    return [unit.text[start:end] for start, end in itertools.pairwise(cuts)]
-
-
-def _spaced(text: str, translation: str) -> str:
-    """A translation with the space that stood around its source."""
-    return text[: len(text) - len(text.lstrip())] + translation.strip() + text[len(text.rstrip()) :]
-
-
-def _joined(unit: "Inline", pieces: list[str], new: list[str]) -> "Inline":
-    """The new pieces as one text, with the codes of the source between them."""
-    old, places, at = 0, {0: 0}, 0
-    for before, after in zip(pieces, new, strict=True):
-        old, at = old + len(before), at + len(after)
-        places[old] = at
-    codes = tuple(code._replace(at=places[code.at]) for code in unit.codes)
-    return type(unit)("".join(new), codes)

@@ -18,7 +18,9 @@ _MARKS = (
 )  # fmt: skip
 _SAMPLE = 4096  # bytes in which a file declares its encoding
 _XML = re.compile(rb"""^\s*<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
-_CATALOG = re.compile(rb'^(?:msgstr[ \t]+)?"[^"\n]*?Content-Type:[^"\n]*?charset=([A-Za-z0-9._-]+)', re.MULTILINE | re.IGNORECASE)
+_CATALOG = re.compile(
+    rb'^(?:msgstr[ \t]+)?"[^"\n]*?Content-Type:[^"\n]*?charset=([A-Za-z0-9._-]+)', re.MULTILINE | re.IGNORECASE
+)
 _PAGE = re.compile(rb"""<meta[^>]*?charset\s*=\s*["']?\s*([A-Za-z0-9._-]+)""", re.IGNORECASE)
 
 
@@ -123,7 +125,9 @@ def decoded(data: bytes, name: str, declared: str | None) -> Content:
     except UnicodeEncodeError:
         same = False
     if not same:
-        raise DataError(f"{name}: text in {chosen} that cannot be written back byte for byte; convert it to UTF-8 first")
+        raise DataError(
+            f"{name}: text in {chosen} that cannot be written back byte for byte; convert it to UTF-8 first"
+        )
     return Content(text, name, chosen, mark)
 
 

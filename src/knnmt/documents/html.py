@@ -162,4 +162,3 @@ def escaped(text: str, like: str = "") -> str:
     if "&nbsp;" in like:
         text = text.replace("\u00a0", "&nbsp;")
     return text.replace('"', "&quot;") if "&quot;" in like else text
-

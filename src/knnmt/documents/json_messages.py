@@ -17,10 +17,12 @@ def read_json(content: Content) -> Iterator[Entry]:
         (text := member.get("message")) is not None and text.text is not None for member in root.members
     )
     if chrome:
-        texts = ((member.key, node) for member in root.members if (node := member.get("message")) is not None)
+        texts = [(member.key, node) for member in root.members if (node := member.get("message")) is not None]
     else:
-        texts = _strings(root, "")
-    found = [entry for key, node in texts if (entry := message(content, key, node.text or "", node.start, node.end, write))]
+        texts = list(_strings(root, ""))
+    found = [
+        entry for key, node in texts if (entry := message(content, key, node.text or "", node.start, node.end, write))
+    ]
     yield from found
     locale = root.get("@@locale")
     if locale is not None and locale.text and content.target and closeness(content.source, locale.text):

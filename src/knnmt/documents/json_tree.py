@@ -3,7 +3,7 @@
 import json
 import re
 from dataclasses import dataclass, field
-from json.decoder import scanstring
+from json.decoder import scanstring  # type: ignore[attr-defined]
 
 from knnmt.documents.content import Content
 

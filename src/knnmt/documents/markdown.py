@@ -5,7 +5,7 @@ markdown-it finds the blocks. Inside them emphasis, links, code spans and tags a
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from markdown_it import MarkdownIt
 
@@ -19,9 +19,11 @@ _FRONT = re.compile(r"(?:---|\+\+\+)[ \t]*\r?\n.*?^(?:---|\+\+\+|\.\.\.)[ \t]*(?
 _LINE_END = re.compile(r"\r\n?|\n")
 _LETTER = re.compile(r"[^\W\d_]")
 _TOKEN = re.compile(
-    r"(?P<code>\A\[[ xX]\](?=\s)|(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)|<[A-Za-z][A-Za-z0-9+.-]*:[^<>\s]*>|<!--.{0,2000}?-->|\[\^[^\]]{1,100}\])"
+    r"(?P<code>\A\[[ xX]\](?=\s)|(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)|<[A-Za-z][A-Za-z0-9+.-]*:[^<>\s]*>"
+    r"|<!--.{0,2000}?-->|\[\^[^\]]{1,100}\])"
     r"|(?P<break>(?: {2,}|\\)\n)|(?P<escape>\\[!-/:-@\[-`{-~])"
-    r"|(?P<tag></?[A-Za-z][^<>]*>)|(?P<open>!?\[)|(?P<close>\](?:\((?:[^()\\]|\\.|\([^()]{0,500}\)){0,2000}+\)|\[[^\]]{0,500}\])?)"
+    r"|(?P<tag></?[A-Za-z][^<>]*>)|(?P<open>!?\[)"
+    r"|(?P<close>\](?:\((?:[^()\\]|\\.|\([^()]{0,500}\)){0,2000}+\)|\[[^\]]{0,500}\])?)"
     r"|(?P<mark>\*+|_+|~~)|(?P<space>\s*\n\s*)|(?P<text>[^\\`<!\[\]*_~\n ]+| +|.)",
     re.DOTALL,
 )
@@ -45,10 +47,10 @@ def read_markdown(content: Content) -> Iterator[Entry]:
     ends = [found.end() for found in _LINE_END.finditer(body)]
     starts = [offset + at for at in (0, *ends)]
     spans = list(zip(starts, [*starts[1:], len(content.text)], strict=True))
-    found: dict[str, object] = {}
+    found: dict[str, Any] = {}
     blocks = MarkdownIt("commonmark", {"maxNesting": 100}).enable("table").disable("inline")
     tokens = blocks.parse(body, found)
-    references = {str(name) for name in found.get("references", ())}  # type: ignore[call-overload]
+    references = {str(name) for name in found.get("references", ())}
     cell, row = False, -1  # where the next cell of a row is looked for
     for token in tokens:
         cell = token.type in ("th_open", "td_open") or (cell and token.type == "inline")
@@ -104,7 +106,9 @@ def _unit(content: Content, lines: list[tuple[int, int]], references: set[str], 
         codes.append(Code(len(text), piece.raw, pair))
     if not _LETTER.search(text):
         return None
-    escaped = {piece.raw[1] for piece in pieces if piece.text is not None and len(piece.raw) == 2 and piece.raw[0] == "\\"}
+    escaped = {
+        piece.raw[1] for piece in pieces if piece.text is not None and len(piece.raw) == 2 and piece.raw[0] == "\\"
+    }
     special = escaped | {mark for mark in "\\`*_[]<~" if mark not in text}  # unless the source has it, harmless
     width = max(NARROWEST, *(b - a for a, b in lines)) if len(lines) > 1 else 0
 

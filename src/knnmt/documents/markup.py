@@ -22,9 +22,7 @@ _MARKUP = re.compile(
 )
 _DOCTYPE = re.compile(r"""<!DOCTYPE(?:[^\[>"']|"[^"]*"|'[^']*')*(?:\[(?P<subset>.*?)\]\s*)?>""", re.DOTALL)
 # entities that are plain text, as Android's files declare them
-_PLAIN_SUBSET = re.compile(
-    r"""(?:\s|<!--.*?-->|<!ENTITY\s+[\w.:-]+\s+(?:"[^"&%<]*"|'[^'&%<]*')\s*>)*""", re.DOTALL
-)
+_PLAIN_SUBSET = re.compile(r"""(?:\s|<!--.*?-->|<!ENTITY\s+[\w.:-]+\s+(?:"[^"&%<]*"|'[^'&%<]*')\s*>)*""", re.DOTALL)
 _ATTRIBUTE = re.compile(r"""([^\s=]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 _INSIDE = re.compile(r"<!--.*?-->|<!\[CDATA\[(.*?)\]\]>|<\?.*?\?>|&([^;]+);", re.DOTALL)
 _REFERENCES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
@@ -271,10 +269,7 @@ def tag(content: Content, element: Element, **values: str | None) -> str:
         name = key.replace("xml_", "xml:").replace("_", "-")
         found = next((each for each in _ATTRIBUTE.finditer(attributes) if each[1] == name), None)
         before, after = (attributes[: found.start()], attributes[found.end() :]) if found else (attributes + " ", "")
-        if value is None:
-            attributes = before.rstrip() + after
-        else:
-            attributes = f'{before}{name}="{quoted(value)}"{after}'
+        attributes = before.rstrip() + after if value is None else f'{before}{name}="{quoted(value)}"{after}'
     return f"<{spelt(content, element)}{attributes}>"
 
 

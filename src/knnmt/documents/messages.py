@@ -17,9 +17,7 @@ def is_text(value: str) -> bool:
     return bool(_LETTER.search(value)) and not _ADDRESS.fullmatch(value)
 
 
-def message(
-    content: Content, key: str, value: str, start: int, end: int, write: Callable[[str], str]
-) -> Entry | None:
+def message(content: Content, key: str, value: str, start: int, end: int, write: Callable[[str], str]) -> Entry | None:
     """The entry of a value at `start` to `end`, which `write` writes; None where it has no text."""
     if not is_text(value):
         return None

@@ -1,11 +1,12 @@
 """Plural forms by language: gettext's rule, and the categories of CLDR that Android, Qt and Apple use."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from knnmt.languages import standard_tag
 
 
-class Plurals(NamedTuple):
+@dataclass(frozen=True)
+class Plurals:
     """The rule of a language: `expression` gives the number of the form of n; `categories` name the forms in order."""
 
     expression: str

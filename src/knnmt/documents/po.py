@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from gettext import c2py  # type: ignore[attr-defined]
+from gettext import c2py
 
 from knnmt.documents.content import Content
 from knnmt.documents.patches import Patch
@@ -203,15 +203,11 @@ class _Style:
 
     def written(self, text: str, keyword: str, newline: str) -> str:
         """A string of a message, behind its keyword."""
-        escaped = text.translate(_ESCAPED)
-        lines = _LINES.findall(escaped) or [""]
-        if self.wraps:
-            room = COLUMNS - 2
-            if len(lines) > 1 or len(keyword) + 1 + len(lines[0]) > room:
-                lines = [part for line in lines for part in _wrapped(line, room)]
-        if len(lines) > 1:
-            lines.insert(0, "")
-        elif self.wraps and len(keyword) + 1 + len(lines[0]) > COLUMNS - 2 and " " in lines[0].strip():
+        lines, room = _LINES.findall(text.translate(_ESCAPED)) or [""], COLUMNS - 2
+        long = self.wraps and len(keyword) + 1 + len(lines[0]) > room
+        if self.wraps and (long or len(lines) > 1):
+            lines = [part for line in lines for part in _wrapped(line, room)]
+        if len(lines) > 1 or (long and " " in lines[0].strip()):
             lines.insert(0, "")
         return newline.join(f'"{line}"' for line in lines)
 
@@ -281,7 +277,9 @@ def _flagged(content: Content, message: _Message, *, fuzzy: bool) -> Iterator[Pa
         whole = (content.text.find("\n", start) + 1) or len(content.text)
         if text.startswith("#|"):
             yield Patch(start, whole, "")
-        elif text.startswith("#,") and "fuzzy" in (flags := [flag.strip() for flag in text[2:].split(",")]) and not fuzzy:
+        elif (
+            text.startswith("#,") and "fuzzy" in (flags := [flag.strip() for flag in text[2:].split(",")]) and not fuzzy
+        ):
             left = [flag for flag in flags if flag and flag != "fuzzy"]
             new = f"#, {', '.join(left)}" if left else ""
             yield Patch(start, start + len(text) if left else whole, new)

@@ -18,7 +18,7 @@ WINDOW = 64  # texts that are translated together: what an interruption may lose
 
 
 class Translated(NamedTuple):
-    """What a translator makes of a text; with problems, it is not used."""
+    """What a translator makes of a text; with problems it is not used, unless the memory has it so."""
 
     target: Inline
     score: float = 0.0
@@ -47,7 +47,11 @@ class Tally:
 
     def add(self, other: "Tally") -> None:
         """Count another document too."""
-        self.units, self.words, self.exact = self.units + other.units, self.words + other.words, self.exact + other.exact
+        self.units, self.words, self.exact = (
+            self.units + other.units,
+            self.words + other.words,
+            self.exact + other.exact,
+        )
         self.kept, self.left = self.kept + other.kept, self.left + other.left
         self.problems += other.problems
 
@@ -61,7 +65,7 @@ def pretranslate(
     progress: Callable[[int], None] | None = None,
 ) -> Tally:
     """Translate the units that are untranslated or fuzzy, or `everything`; exact matches need no review."""
-    finished = finished or Finished()
+    finished = Finished() if finished is None else finished
     tally = Tally(left=len(document.left))
     chosen = []
     for unit in document.units:
@@ -91,9 +95,12 @@ def texts_of(document: Document, *, everything: bool = False) -> int:
 
 def _fill(unit: Unit, found: Translated, name: str, tally: Tally) -> None:
     if found.problems:
-        tally.problems.append(f"{name}:{unit.line}: not translated: {'; '.join(found.problems)}")
-        return
-    unit.set(found.target, state=State.TRANSLATED if found.exact else State.FUZZY, note=found.note)
+        what = "check the translation" if found.exact else "not translated"
+        tally.problems.append(f"{name}:{unit.line}: {what}: {'; '.join(found.problems)}")
+        if not found.exact:
+            return
+    certain = found.exact and not found.problems
+    unit.set(found.target, state=State.TRANSLATED if certain else State.FUZZY, note=found.note)
     tally.units += 1
     tally.words += len(unit.source.text.split())
     tally.exact += found.exact
@@ -107,8 +114,8 @@ class Finished:
 
     def __init__(self, path: Path | None = None, made_with: str = "") -> None:
         self._found: dict[Inline, Translated] = {}
-        self._path, self._file = path, None
-        self._made_with = made_with
+        self._path, self._made_with = path, made_with
+        self._file: IO[str] | None = None
         if path is not None and path.exists():
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, IndexError):
                 self._read(path)  # a line that was cut off ends it

@@ -58,7 +58,9 @@ def unescaped(raw: str) -> str:
 
 def escaped(text: str) -> str:
     """A value as it is written on one line."""
-    text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r").replace("\f", "\\f")
+    text = (
+        text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r").replace("\f", "\\f")
+    )
     return "\\" + text if text.startswith(" ") else text
 
 

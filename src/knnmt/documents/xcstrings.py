@@ -46,7 +46,11 @@ def _forms(content: Content, key: str, localization: Node | None) -> dict[str, s
         return {"": value}
     variations = localization.get("variations")
     plural = variations.get("plural") if variations is not None else None
-    if plural is None or localization.get("substitutions") is not None or len(variations.members if variations else ()) > 1:
+    if (
+        plural is None
+        or localization.get("substitutions") is not None
+        or len(variations.members if variations else ()) > 1
+    ):
         return None
     texts = {each.key: _value(each) for each in plural.members}
     return {name: text for name, text in texts.items() if text is not None}
@@ -65,7 +69,13 @@ class _Localized(Entry):
         self, content: Content, node: Node, localizations: Node | None, target: Node | None, forms: dict[str, str],
         write: Writer,
     ) -> None:  # fmt: skip
-        self.content, self.node, self.localizations, self.target, self.write = content, node, localizations, target, write
+        self.content, self.node, self.localizations, self.target, self.write = (
+            content,
+            node,
+            localizations,
+            target,
+            write,
+        )
         plural = "" not in forms
         other = forms.get("other", next(iter(forms.values()), ""))
         names = dict.fromkeys((*plurals_of(content.target or "en").categories, "other")) if plural else {"": None}

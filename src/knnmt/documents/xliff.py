@@ -117,7 +117,7 @@ class _TransUnit(Entry):
 
     def _written(self) -> str:
         """The content of the target: that of the source, with the translations of its segments."""
-        pieces, text = [], self.content.text
+        pieces, text = list[str](), self.content.text
         at = self.segmented.inner if self.segmented is not None else self.source.inner
         for part, unit in zip(self.sources, self.units, strict=True):
             new = written(unit.target, self.content, part) if unit.target is not None else ""
@@ -191,7 +191,9 @@ class _Segments(Entry):
         elif notes is not None:
             yield Patch(notes.start, notes.end, f"<{lead}notes>{new}</{lead}notes>")
         elif new:
-            first = next(each for each in self.element.children if each.name in ("originalData", "segment", "ignorable"))
+            first = next(
+                each for each in self.element.children if each.name in ("originalData", "segment", "ignorable")
+            )
             yield Patch(first.start, first.start, f"<{lead}notes>{new}</{lead}notes>{indent(content, first)}")
 
 

@@ -23,7 +23,7 @@ ENDINGS += "|svg|tar|tgz|toml|tsx?|txt|xlsx?|xml|ya?ml|zip"
 RULES: dict[str, str] = {
     "code": r"`[^`\n]+`",
     "mustache": r"\{\{[^{}\n]*\}\}|\{%[^{}\n]*%\}",
-    "tag": r"</?[A-Za-z][\w:.-]*(?:\s[^<>]*)?/?>|<!--(?s:.*?)-->",
+    "tag": r"</?[A-Za-z][\w:.-]*(?:\s[^<>]*)?/?>|<!--[^<>]*-->",
     "url": r"(?:https?|ftps?|file|mailto|ssh|git)://?[^\s<>\"'«»„“”`]*[^\s<>\"'«»„“”`.,;:!?()\[\]]|(?<![\w@.])www\.[\w-]+(?:\.[\w-]+)+(?:/[^\s<>\"'«»„“”]*[^\s<>\"'«»„“”.,;:!?()])?",
     "email": r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
     "percent": r"%\{[^{}\s]+\}",
@@ -44,7 +44,7 @@ RULES: dict[str, str] = {
     "escape": r"\\(?:[abfnrtv0\"'\\]|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2})",
     "option": r"(?<![\w-])--[A-Za-z][\w-]*",
     "identifier": (
-        rf"(?<![\w.])[\w-]+\.(?:{ENDINGS})(?![\w])|(?<![\w.])[A-Za-z][\w.]*\(\)"
+        rf"(?<![\w.-])[\w-]+\.(?:{ENDINGS})(?![\w])|(?<![\w.])[A-Za-z][\w.]*\(\)"
         r"|(?<![\w&])(?=[A-Za-z\d_]*[A-Za-z\d]_[A-Za-z\d])[A-Za-z_][A-Za-z\d_]*(?!\w)"
     ),
     "hex": (
@@ -65,6 +65,8 @@ NEEDS = {
 }  # fmt: skip
 PATTERNS = {"url": re.compile(r":/|www\."), "identifier": re.compile(r"\w[._]\w|\(\)"), "option": re.compile("--")}
 TIME = re.compile(r"\s*(?:Uhr|[ap]\.?m\b|o.clock)")  # behind the time of day
+BRACES = re.compile(r"[{}]")
+LONGEST = 4000  # characters of an ICU argument
 DIGIT = re.compile(r"\d")
 ORDINARY = re.compile("[\x00-\u036f\u1e00-\u1eff\u2000-\u2bff]*")  # Latin, and symbols
 
@@ -104,9 +106,9 @@ def _pattern(kinds: frozenset[str], language: str | None) -> re.Pattern[str]:
 
 
 def _closing(text: str, start: int) -> int:
-    """The position behind the brace that closes the one at `start`; -1 where there is none."""
+    """The position behind the brace that closes the one at `start`; -1 where there is none near."""
     depth = 0
-    for found in re.compile(r"[{}]").finditer(text, start):
+    for found in BRACES.finditer(text, start, start + LONGEST):
         depth += 1 if found[0] == "{" else -1
         if not depth:
             return found.end()

@@ -1,8 +1,10 @@
 """A text as the pipeline sees it: sentences, with protected spans, and what stands between them."""
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from knnmt.text.accelerator import Accelerator, accelerator
 from knnmt.text.held import Held, Item, has_letters
@@ -11,9 +13,10 @@ from knnmt.text.sentences import sentence_ends
 from knnmt.text.spans import Span, find
 
 TAG_NAME = re.compile(r"<(/?)([A-Za-z][\w:.-]*)")
-BREAK = re.compile(r"[^\S\n]*\n\s*")
+BREAK = re.compile(r"(?<![^\S\n])[^\S\n]*\n\s*")
 WRAPPED = re.compile(r"[^\n]{25}[\w,][^\S\n]*\n[^\S\n]*(?=[a-zß-öø-ÿ])")  # a line break inside a sentence
 ALONE = frozenset("br hr img wbr input".split())  # tags that stand for no word
+MOST = 60  # spans of a sentence
 OPAQUE = "Xx"  # stands for a span where sentences are found: it may begin one
 
 
@@ -69,7 +72,7 @@ def unit_of(source: Inline, kinds: frozenset[str], language: str | None, *, sent
             pieces = [[source.text[a:b]] for a, b in zip([0, *ends], [*ends, len(source.text)], strict=True)]
     else:
         pieces = list(_cut(_items(source, spans), sentences=sentences))
-    return Unit(given, [_peeled(piece) for piece in pieces], mark)
+    return Unit(given, [_peeled(some) for piece in pieces for some in _portions(piece)], mark)
 
 
 def whole_unit(source: Inline) -> Unit:
@@ -88,8 +91,9 @@ def _without(source: Inline, at: int) -> Inline:
 
 def _items(source: Inline, spans: Sequence[Span]) -> list[Item]:
     """Text, spans and inline codes in turn; a span with a code inside it is text."""
-    inside = {span for span in spans for code in source.codes if span.start < code.at < span.end}
-    found = [(span.start, 1, span) for span in spans if span not in inside]
+    places = [code.at for code in source.codes]
+    free = [span for span in spans if bisect_right(places, span.start) == bisect_left(places, span.end)]
+    found = [(span.start, 1, span) for span in free]
     marks = sorted(
         [(code.at, 0, number) for number, code in enumerate(source.codes)] + found, key=lambda mark: mark[:2]
     )  # type: ignore[operator]
@@ -154,6 +158,7 @@ def _cut(items: Sequence[Item], *, sentences: bool) -> Iterator[list[Item]]:
     if sentences:
         ends |= set(sentence_ends(shadow))
     ends.discard(len(shadow))
+    ordered = sorted(ends)
     piece: list[Item] = []
     at = depth = 0
     for item in items:
@@ -167,13 +172,31 @@ def _cut(items: Sequence[Item], *, sentences: bool) -> Iterator[list[Item]]:
             piece.append(item)
             continue
         start = 0
-        for end in sorted(end - at for end in ends if at < end < at + len(item)) if not depth else ():
-            yield [*piece, item[start:end]]
-            piece, start = [], end
+        inside = ordered[bisect_right(ordered, at) : bisect_left(ordered, at + len(item))] if not depth else ()
+        for end in inside:
+            yield [*piece, item[start : end - at]]
+            piece, start = [], end - at
         piece.append(item[start:])
         at += len(item)
     if piece:
         yield piece
+
+
+def _portions(piece: list[Item]) -> Iterator[list[Item]]:
+    """A sentence with very many spans in portions; what belongs together need not stay together then."""
+    held = [place for place, item in enumerate(piece) if isinstance(item, Held)]
+    bounds = [0, *held[MOST::MOST], len(piece)]
+    for start, end in pairwise(bounds):
+        some = piece[start:end]
+        here = {item.number for item in some if isinstance(item, Held)}
+        yield (
+            [
+                item._replace(partner=None) if isinstance(item, Held) and item.partner not in here else item
+                for item in some
+            ]
+            if len(bounds) > 2
+            else some
+        )
 
 
 def _shadow(item: Item) -> str:
