@@ -28,7 +28,7 @@ class Inline:
 
     def written(self, escape: Callable[[str], str] = str) -> str:
         """The text as the format writes it: pieces of text escaped, codes raw, in order."""
-        pieces = []
+        pieces: list[str] = []
         start = 0
         for code in self.codes:
             pieces += (escape(self.text[start : code.at]), code.raw)

@@ -93,10 +93,9 @@ def _items(source: Inline, spans: Sequence[Span]) -> list[Item]:
     """Text, spans and inline codes in turn; a span with a code inside it is text."""
     places = [code.at for code in source.codes]
     free = [span for span in spans if bisect_right(places, span.start) == bisect_left(places, span.end)]
-    found = [(span.start, 1, span) for span in free]
-    marks = sorted(
-        [(code.at, 0, number) for number, code in enumerate(source.codes)] + found, key=lambda mark: mark[:2]
-    )  # type: ignore[operator]
+    marks: list[tuple[int, int, Span | int]] = [(place, 0, number) for number, place in enumerate(places)]
+    marks += ((span.start, 1, span) for span in free)
+    marks.sort(key=lambda mark: mark[:2])
     items: list[Item] = []
     numbers: dict[int, int] = {}  # of the codes
     at = 0

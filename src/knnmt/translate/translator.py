@@ -32,6 +32,7 @@ from knnmt.translate.pipeline import Pipeline
 from knnmt.translate.result import InlineTranslation, Translation
 from knnmt.translate.word_alignment import WordAligner
 
+LINES = TranslateSettings(spans=False, sentences=False, exact=False)  # as they are
 WARM_TOKENS = 60  # of each sentence that prepares a GPU
 FIRST_WINDOW = 64  # texts of a stream that are translated first, so that something comes out soon
 
@@ -121,9 +122,9 @@ class Translator:
     def prepare(self) -> None:
         """Load now what the first translation, and the first lesson, would have to wait for."""
         want()
-        self.translate(["."])
+        self.translate(["."], LINES)
         if self.model.device.type == "cuda":  # kernels of large batches are others
-            self.translate([". " * WARM_TOKENS] * ON_GPU, TranslateSettings(max_length=4, exact=False))
+            self.translate([". " * WARM_TOKENS] * ON_GPU, LINES.model_copy(update={"max_length": 4}))
         if self.store is not None and self.store.learns:
             self.store.aligner().align(Bitext.from_pairs([([0], [0])]))
 
