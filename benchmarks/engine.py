@@ -16,7 +16,7 @@ import torch
 import transformers
 
 from knnmt.decode.beam import search
-from knnmt.decode.ready import want
+from knnmt.ready import want
 from knnmt.decode.rehearsal import rehearse
 from knnmt.model.checkpoint import EMBEDDED, Model, embedded_path, load
 from knnmt.model.linear import DTYPES

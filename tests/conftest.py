@@ -16,7 +16,7 @@ import torch
 
 from knnmt import Datastore
 from knnmt.build import cut
-from knnmt.decode.ready import want
+from knnmt.ready import want
 from knnmt.decode.rehearsal import rehearse
 from knnmt.model.checkpoint import FAMILIES, Model, convert, load
 from knnmt.model.tokenizer import SpecialTokens

@@ -17,7 +17,7 @@ from knnmt.corpus.split import split
 from knnmt.datastore import open_stores
 from knnmt.decode.batches import ON_GPU, batches
 from knnmt.decode.beam import Hypothesis, search
-from knnmt.decode.ready import ready, searched, want
+from knnmt.ready import ready, searched, want
 from knnmt.decode.rehearsal import rehearse
 from knnmt.decode.repetition import SPARE, longest_run
 from knnmt.decode.settings import TranslateSettings as TranslateSettings  # callers find it here
@@ -328,7 +328,8 @@ class Translator:
                 half = len(rows) // 2
                 ahead.extendleft((rows[half:], rows[:half]))
                 continue
-            searched(time.monotonic() - begun)
+            if model.device.type == "cpu":
+                searched(time.monotonic() - begun)
             for row, hypothesis in zip(rows, hypotheses, strict=True):
                 found[row] = hypothesis
             if progress is not None:

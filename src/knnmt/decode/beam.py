@@ -19,7 +19,7 @@ from knnmt.decode.cache import Cache, StaticCache
 from knnmt.decode.graph import Replayed
 from knnmt.decode.kernels import WORTH, extend, normalise
 from knnmt.decode.paths import PathCache, SourceKeys
-from knnmt.decode.ready import ready
+from knnmt.ready import ready
 from knnmt.decode.repetition import EVERY, ends, runs_at_end
 from knnmt.loops import share_evenly
 from knnmt.model.tokenizer import SpecialTokens

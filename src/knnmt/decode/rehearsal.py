@@ -2,9 +2,10 @@
 
 import torch
 
-from knnmt.decode import ready
+from knnmt import ready
 from knnmt.decode.beam import search
 from knnmt.decode.kernels import extend
+from knnmt.model.panels import Panels
 from knnmt.model.represent import padded
 from knnmt.model.tokenizer import SpecialTokens
 from knnmt.model.transformer import Transformer
@@ -21,5 +22,6 @@ def rehearse(model: Transformer, special: SpecialTokens) -> None:
 @torch.inference_mode()
 def _search(model: Transformer, special: SpecialTokens) -> None:
     encoded = model.encode(*padded([[special.end] * length for length in PAIR], special.pad, model.device))
+    Panels(torch.zeros(1, 4), None, in_bytes=True)(torch.zeros(1, 4))  # steps have their own way to both precisions
     for beams in (1, 2):
         search(model, encoded, special, [4, 3], beams=beams, early_stopping=beams == 1)

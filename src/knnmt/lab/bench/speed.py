@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from knnmt.datastore import Datastore
-from knnmt.decode.ready import want
+from knnmt.ready import want
 from knnmt.errors import DataError, UsageError
 from knnmt.lab.bench.clock import Clock, Steps, settle
 from knnmt.lab.bench.engines import other_engines

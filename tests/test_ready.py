@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from knnmt.decode import ready as module
-from knnmt.decode.ready import ENOUGH, Rehearsal, ready, searched, want
+from knnmt import ready as module
+from knnmt.ready import ENOUGH, Rehearsal, ready, searched, want
 
 
 @pytest.fixture
