@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knnmt.loops import compiled, powers_of_two
+from knnmt.loops import compiled, largest, powers_of_two
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -140,10 +140,7 @@ def norm(rows: Floats, weight_and_bias: Floats, epsilon: float, out: Floats) -> 
 @compiled
 def softmax(scores: Floats, bits: Any) -> None:
     """The softmax of a row, in place. bits: as many int32, to compute with."""
-    most = np.float32(-np.inf)
-    for number in range(len(scores)):
-        most = max(most, scores[number])
-    share = np.float32(1.0) / exponentials(scores, most, bits)
+    share = np.float32(1.0) / exponentials(scores, largest(scores), bits)
     for number in range(len(scores)):
         scores[number] *= share
 

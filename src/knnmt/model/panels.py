@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from knnmt.loops import compiled, powers_of_two, share_evenly
-from knnmt.model.tiles import COLUMNS, ROWS, sums_of_bytes_fit, tile
+from knnmt.loops import compiled, larger, powers_of_two, share_evenly
+from knnmt.model.tiles import COLUMNS, HEADS, ROWS, sums_of_bytes_fit, tile
 from knnmt.ready import ready
 
 Floats = NDArray[np.float32]
@@ -44,10 +44,9 @@ ACTIVATIONS = {
 
 
 class Panels:
-    """A weight (outputs, inputs), and a bias, in panels.
+    """A weight (outputs, inputs), and a bias, in panels: (panels, head and inputs or groups of them, 64), `model.tiles`.
 
-    matrix: the address of the panels, inputs, outputs; columns: (2, outputs), scale and bias of outputs in 8 bits.
-    In float32 the sums of a tile begin with the bias, in 8 bits with what the middle of the inputs adds to them.
+    matrix: the address of the panels, inputs, outputs, and whether it is in bytes
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, activation: str = "none", *, in_bytes: bool) -> None:
@@ -55,17 +54,15 @@ class Panels:
         bias = weight.new_zeros(outputs) if bias is None else bias
         if in_bytes:
             weight, scale = rounded(weight)
-            self.columns = torch.stack((scale, bias.float())).numpy()
             weight = F.pad(weight, (0, -inputs % TOGETHER, 0, -outputs % COLUMNS))
-            begin = -MIDDLE * weight.sum(dim=1, dtype=torch.int32)
-            panels = weight.view(-1, COLUMNS, weight.size(1) // TOGETHER, TOGETHER).transpose(1, 2)
-            parts = begin.view(-1, 1, COLUMNS), panels.contiguous().view(torch.int32)[..., 0]
+            middle = -MIDDLE * weight.sum(dim=1, dtype=torch.int32)  # what it adds to the sums
+            head = middle, *(F.pad(each.float(), (0, -outputs % COLUMNS)).view(torch.int32) for each in (scale, bias))
+            weight = weight.view(torch.int32)
         else:
-            self.columns = np.empty((2, 0), np.float32)
-            weight, bias = F.pad(weight, (0, 0, 0, -outputs % COLUMNS)), F.pad(bias, (0, -outputs % COLUMNS))
-            parts = bias.view(-1, 1, COLUMNS), weight.view(-1, COLUMNS, inputs).transpose(1, 2)
-        self.panels = torch.cat(parts, dim=1)  # (panels, 1 + inputs or groups of them, 64)
-        self.matrix = np.array([self.panels.data_ptr(), inputs, outputs])
+            weight, head = F.pad(weight, (0, 0, 0, -outputs % COLUMNS)), (F.pad(bias, (0, -outputs % COLUMNS)),)
+        parts = *(each.view(-1, 1, COLUMNS) for each in head), weight.view(-1, COLUMNS, weight.size(1)).transpose(1, 2)
+        self.panels = torch.cat(parts, dim=1)
+        self.matrix = np.array([self.panels.data_ptr(), inputs, outputs, int(in_bytes)])
 
     def __call__(self, x: Tensor) -> Tensor:
         """(..., inputs) to (..., outputs)."""
@@ -77,22 +74,21 @@ class Panels:
         count = len(rows) if by_rows else self.panels.size(0)
         share_evenly(
             _linear, count, rows.size * found.shape[1] // max(1, count), WORTH[self.in_bytes], by_rows, self.matrix,
-            self.columns, rows, self.activation.number, found,
+            rows, self.activation.number, found,
         )  # fmt: skip
         return torch.from_numpy(found).view(*x.shape[:-1], -1)
 
     def _by_torch(self, x: Tensor) -> Tensor:
         """The same before the loops are compiled."""
-        _, inputs, outputs = self.matrix.tolist()
-        panels = self.panels[:, 1:]
+        _, inputs, outputs, _ = self.matrix.tolist()
+        weight = self.panels[:, HEADS[self.in_bytes] :].transpose(1, 2).flatten(0, 1)[:outputs].contiguous()
+        head = self.panels[:, : HEADS[self.in_bytes]].transpose(0, 1).flatten(1)[:, :outputs].contiguous()
         if not self.in_bytes:
-            weight = panels.transpose(1, 2).reshape(-1, inputs)[:outputs]
-            found = F.linear(x, weight, self.panels[:, 0].flatten()[:outputs])
+            found = F.linear(x, weight, head[0])
         else:
-            weight = panels.unsqueeze(3).contiguous().view(torch.int8).transpose(1, 2).flatten(2).flatten(0, 1)
+            scales, bias = head[1:].view(torch.float32)
             scale = x.abs().amax(dim=-1, keepdim=True).clamp_min(1e-30) / FULL
-            product = F.linear((x / scale).add_(0.5).floor_(), weight[:outputs, :inputs].float())
-            scales, bias = torch.from_numpy(self.columns)
+            product = F.linear((x / scale).add_(0.5).floor_(), weight.view(torch.int8)[:, :inputs].float())
             found = product * scale * scales + bias
         return self.activation.torch(found)
 
@@ -106,91 +102,91 @@ def rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @compiled
-def _linear(
-    first: int, last: int, by_rows: bool, matrix: Ints, columns: Floats, rows: Floats, activation: int, out: Floats
-) -> None:
+def _linear(first: int, last: int, by_rows: bool, matrix: Ints, rows: Floats, activation: int, out: Floats) -> None:
     """The product of some rows with all panels, or of all rows with some panels."""
     if by_rows:
-        some, into = rows[first:last], out[first:last]
-        multiply(0, -(-matrix[2] // COLUMNS), matrix, columns, some, *quantize(some, columns.size > 0), activation, into)
+        multiply(0, -(-matrix[2] // COLUMNS), matrix, rows[first:last], activation, out[first:last])
     else:
-        multiply(first, last, matrix, columns, rows, *quantize(rows, columns.size > 0), activation, out)
+        multiply(first, last, matrix, rows, activation, out)
 
 
 @compiled
-def quantize(rows: Floats, wanted: bool) -> Any:
-    """Rows (N, inputs) as bytes around 128, padded to whole groups, and the scale of each (N,); empty if not wanted."""
-    count, inputs = rows.shape if wanted else (0, 0)
-    found, scale = np.empty((count, -(-inputs // TOGETHER) * TOGETHER), np.uint8), np.empty(count, np.float32)
-    for row in range(count):
+def multiply(first: int, last: int, matrix: Ints, rows: Floats, activation: int, out: Floats) -> None:
+    """Fill in the outputs of panels first to last. rows: (N, inputs); out: (N, outputs)."""
+    in_bytes, outputs = matrix[3] > 0, matrix[2]
+    numbers, scale = quantize(rows) if in_bytes else (np.empty((0, 0), np.uint8), np.empty(0, np.float32))
+    stride = numbers.shape[1] if in_bytes else 4 * rows.shape[1]
+    start = numbers.ctypes.data if in_bytes else rows.ctypes.data
+    count = stride // 4
+    size = (count + (3 if in_bytes else 1)) * COLUMNS * 4
+    narrow = np.empty((ROWS, COLUMNS), np.float32)  # where a panel is wider than what is left
+    for panel in range(first, last):
+        width = min(COLUMNS, outputs - panel * COLUMNS)
+        for row in range(0, len(rows), ROWS):
+            some = min(ROWS, len(rows) - row)
+            whole = width == COLUMNS
+            into = out.ctypes.data + 4 * (row * outputs + panel * COLUMNS) if whole else narrow.ctypes.data
+            _tiles(
+                some, in_bytes, matrix[0] + panel * size, start + row * stride, stride, count,
+                scale.ctypes.data + 4 * row, into, 4 * (outputs if whole else COLUMNS),
+            )  # fmt: skip
+            if not whole:
+                for number in range(some):
+                    out[row + number, outputs - width :] = narrow[number, :width]
+    if activation:
+        begin, end = first * COLUMNS, min(last * COLUMNS, outputs)
+        bits, powers = np.empty(end - begin, np.int32), np.empty(end - begin, np.float32)
+        for row in range(len(rows)):
+            activate(out[row, begin:end], activation, bits, powers)
+    if len(numbers):  # they live until here
+        numbers[0, 0], scale[0] = 0, 0.0
+
+
+@compiled
+def quantize(rows: Floats) -> Any:
+    """Rows (N, inputs) as bytes around 128, padded to whole groups, and the scale of each (N,)."""
+    inputs = rows.shape[1]
+    found = np.empty((len(rows), -(-inputs // TOGETHER) * TOGETHER), np.uint8)
+    scale = np.empty(len(rows), np.float32)
+    for row in range(len(rows)):
         numbers, into = rows[row], found[row]
         most = np.float32(1e-30)
         for number in range(inputs):
-            most = max(most, abs(numbers[number]))
-        scale[row] = most / np.float32(127.0)
-        factor = np.float32(127.0) / most
-        for number in range(inputs):
-            into[number] = np.int32(np.floor(numbers[number] * factor + np.float32(0.5)) + np.float32(128.0))
-        into[inputs:] = np.uint8(128)
+            most = larger(most, abs(numbers[number]))
+        scale[row] = most / np.float32(FULL)
+        factor = np.float32(FULL) / most
+        for number in range(inputs):  # positive numbers are rounded down
+            into[number] = np.int32(numbers[number] * factor + np.float32(MIDDLE + 0.5))
+        into[inputs:] = np.uint8(MIDDLE)
     return found, scale
 
 
 @compiled
-def multiply(
-    first: int, last: int, matrix: Ints, columns: Floats, rows: Floats, numbers: Any, scale: Floats, activation: int,
-    out: Floats,
-) -> None:  # fmt: skip
-    """Fill in the outputs of panels first to last: rows (N, inputs), or as `quantize` has them, to out (N, outputs)."""
-    in_bytes, weights = columns.size > 0, matrix[0]
-    stride = numbers.shape[1] if in_bytes else 4 * rows.shape[1]
-    start = numbers.ctypes.data if in_bytes else rows.ctypes.data
-    count = stride // 4
-    sums, bits = np.empty((ROWS, COLUMNS), np.float32), np.empty(COLUMNS, np.int32)
-    whole = sums.view(np.int32)
-    for panel in range(first, last):
-        at = weights + panel * (count + 1) * COLUMNS * 4
-        begin = panel * COLUMNS
-        width = min(COLUMNS, out.shape[1] - begin)
-        for row in range(0, len(rows), ROWS):
-            some = min(ROWS, len(rows) - row)
-            _tiles(some, in_bytes, at, start + row * stride, stride, count, sums.ctypes.data)
-            for number in range(some):
-                into = out[row + number, begin : begin + width]
-                if in_bytes:
-                    own = scale[row + number]
-                    for column in range(width):
-                        factor = own * columns[0, begin + column]
-                        into[column] = np.float32(whole[number, column]) * factor + columns[1, begin + column]
-                else:
-                    into[:] = sums[number, :width]
-                if activation:
-                    activate(into, activation, bits[:width], sums[number, :width])
-
-
-@compiled
-def _tiles(rows: int, in_bytes: bool, weights: int, inputs: int, stride: int, count: int, sums: int) -> None:
+def _tiles(
+    rows: int, in_bytes: bool, panel: int, inputs: int, stride: int, count: int, scale: int, out: int, to: int
+) -> None:
     """A tile of as many rows."""
     if in_bytes:
         if rows == 5:
-            tile(5, 1, weights, inputs, stride, count, sums)
+            tile(5, 1, panel, inputs, stride, count, scale, out, to)
         elif rows == 4:
-            tile(4, 1, weights, inputs, stride, count, sums)
+            tile(4, 1, panel, inputs, stride, count, scale, out, to)
         elif rows == 3:
-            tile(3, 1, weights, inputs, stride, count, sums)
+            tile(3, 1, panel, inputs, stride, count, scale, out, to)
         elif rows == 2:
-            tile(2, 1, weights, inputs, stride, count, sums)
+            tile(2, 1, panel, inputs, stride, count, scale, out, to)
         else:
-            tile(1, 1, weights, inputs, stride, count, sums)
+            tile(1, 1, panel, inputs, stride, count, scale, out, to)
     elif rows == 5:
-        tile(5, 0, weights, inputs, stride, count, sums)
+        tile(5, 0, panel, inputs, stride, count, scale, out, to)
     elif rows == 4:
-        tile(4, 0, weights, inputs, stride, count, sums)
+        tile(4, 0, panel, inputs, stride, count, scale, out, to)
     elif rows == 3:
-        tile(3, 0, weights, inputs, stride, count, sums)
+        tile(3, 0, panel, inputs, stride, count, scale, out, to)
     elif rows == 2:
-        tile(2, 0, weights, inputs, stride, count, sums)
+        tile(2, 0, panel, inputs, stride, count, scale, out, to)
     else:
-        tile(1, 0, weights, inputs, stride, count, sums)
+        tile(1, 0, panel, inputs, stride, count, scale, out, to)
 
 
 @compiled

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from knnmt.loops import compiled, share_evenly
 from knnmt.model.kernels import append, attend, norm
-from knnmt.model.panels import WORTH, Panels, multiply, quantize
+from knnmt.model.panels import WORTH, multiply
+from knnmt.model.tiles import COLUMNS
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -31,17 +32,13 @@ class Kept(Protocol):
 class CompiledLayers:
     """The decoder's layers of a model on a CPU, in float32 or 8 bits.
 
-    matrices: (layers, 6, 4), address, inputs, outputs and first column of each; columns: the scales and biases of all,
-    in 8 bits; norms: (layers, 3, 2, d), weights and biases
+    matrices: (layers, 6, 4), as `Panels` has them; norms: (layers, 3, 2, d), weights and biases
     """
 
     def __init__(self, layers: nn.ModuleList) -> None:
         each: list[Any] = list(layers)
         self.panels = [[linear.panels() for linear in _linears(layer)] for layer in each]
-        parts = [panels.columns.ravel() for layer in self.panels for panels in layer]
-        starts = np.cumsum([0, *map(len, parts)])[:-1].reshape(len(each), -1, 1)
-        self.columns = np.concatenate(parts)
-        self.matrices = np.concatenate((np.array([[p.matrix for p in layer] for layer in self.panels]), starts), axis=2)
+        self.matrices = np.array([[panels.matrix for panels in layer] for layer in self.panels])
         norms = [(layer.self_norm, layer.cross_norm, layer.ffn_norm) for layer in each]
         self.norms = torch.stack(
             [torch.stack([torch.stack((one.weight, one.bias)) for one in layer]) for layer in norms]
@@ -57,8 +54,7 @@ class CompiledLayers:
         states = x.numpy().copy()
         inner = np.empty_like(states)
         share_evenly(
-            _layers, len(states), self.work * states.shape[1], self.worth, self.matrices, self.columns, self.norms,
-            self.heads, self.scale, np.float32(self.epsilon), self.norm_first, self.activation, source.keys,
+            _layers, len(states), self.work * states.shape[1], self.worth, self.matrices, self.norms, self.heads, self.scale, np.float32(self.epsilon), self.norm_first, self.activation, source.keys,
             source.slots, source.paths, source.lengths, past.keys, past.slots, past.paths, past.lengths, inner, states,
         )  # fmt: skip
         return torch.from_numpy(inner), torch.from_numpy(states)
@@ -72,7 +68,7 @@ def _linears(layer: Any) -> tuple[Any, ...]:
 
 @compiled
 def _layers(
-    first: int, last: int, matrices: Ints, columns: Floats, norms: Floats, heads: int, scale: float, epsilon: float,
+    first: int, last: int, matrices: Ints, norms: Floats, heads: int, scale: float, epsilon: float,
     norm_first: bool, activation: int, source_keys: Floats, source_slots: Ints, source_paths: Ints,
     source_lengths: Ints, past_keys: Floats, past_slots: Ints, past_paths: Ints, past_lengths: Ints,
     inner_out: Floats, states_out: Floats,
@@ -91,7 +87,7 @@ def _layers(
         if norm_first:
             norm(states, weights[0], epsilon, inner)
             before = inner
-        _linear(own[0], columns, before, 0, projected)
+        _linear(own[0], before, 0, projected)
         parts = projected.reshape(rows, 3, heads, size)
         keys, values = past_keys[layer, 0], past_keys[layer, 1]
         append(first, last, parts, keys, values, past_slots, past_paths, past_lengths)
@@ -99,17 +95,17 @@ def _layers(
             first, last, parts, keys, values, past_slots, past_paths, past_lengths, scale,
             mixed.reshape(rows, heads, size),
         )  # fmt: skip
-        _linear(own[1], columns, mixed, 0, branch)
+        _linear(own[1], mixed, 0, branch)
         _add(states, branch, norm_first, weights[0], weights[1], epsilon, inner)
-        _linear(own[2], columns, inner, 0, query)
+        _linear(own[2], inner, 0, query)
         attend(
             first, last, query.reshape(rows, 1, heads, size), source_keys[layer, 0], source_keys[layer, 1],
             source_slots, source_paths, source_lengths, scale, mixed.reshape(rows, heads, size),
         )  # fmt: skip
-        _linear(own[3], columns, mixed, 0, branch)
+        _linear(own[3], mixed, 0, branch)
         _add(states, branch, norm_first, weights[1], weights[2], epsilon, inner)
-        _linear(own[4], columns, inner, activation, hidden)
-        _linear(own[5], columns, hidden, 0, branch)
+        _linear(own[4], inner, activation, hidden)
+        _linear(own[5], hidden, 0, branch)
         for row in range(rows):
             for number in range(width):
                 states[row, number] += branch[row, number]
@@ -118,11 +114,9 @@ def _layers(
 
 
 @compiled
-def _linear(matrix: Ints, columns: Floats, rows: Floats, activation: int, out: Floats) -> None:
-    """A whole product; `out` gets as many columns as it has."""
-    outputs = matrix[2]
-    own = columns[matrix[3] : matrix[3] + (2 * outputs if len(columns) else 0)].reshape(2, -1)
-    multiply(0, -(-outputs // 64), matrix, own, rows, *quantize(rows, len(columns) > 0), activation, out)
+def _linear(matrix: Ints, rows: Floats, activation: int, out: Floats) -> None:
+    """A whole product."""
+    multiply(0, -(-matrix[2] // COLUMNS), matrix, rows, activation, out)
 
 
 @compiled

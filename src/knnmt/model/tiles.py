@@ -16,6 +16,7 @@ from knnmt.jit import intrinsic
 
 COLUMNS = 64  # of a tile
 ROWS = 5  # of a tile, at most
+HEADS = {True: 3, False: 1}  # vectors of 64 before the weights, in bytes or not
 SIZE = 4  # bytes of a float, or of the four inputs in bytes that are multiplied at once
 
 
@@ -41,12 +42,16 @@ def lanes() -> int:
 
 
 @intrinsic
-def tile(context: Any, rows: Any, in_bytes: Any, weights: Any, inputs: Any, stride: Any, count: Any, sums: Any) -> Any:
-    """Compute rows × 64 sums; `rows` and `in_bytes` are literals.
+def tile(
+    context: Any, rows: Any, in_bytes: Any, panel: Any, inputs: Any, stride: Any, count: Any, scale: Any, out: Any, to: Any
+) -> Any:  # fmt: skip
+    """Compute rows × 64 outputs; `rows` and `in_bytes` are literals.
 
-    Addresses: weights (1 + count, 64) of 32 bits, at first what the sums begin with; inputs, of which a row has
-    `count` of 32 bits and is `stride` bytes after the one before; sums (rows, 64), to be filled. In bytes, 32 bits are
-    four of them, unsigned inputs and signed weights; else they are a float.
+    All others are addresses, but for `count`, and for `stride` and `to`: how many bytes a row is after the one before.
+    panel: of vectors of 64 numbers of 32 bits, a head and `count` of weights; inputs: rows of `count` such numbers;
+    out: rows of 64 floats, to be filled. In float32 the head is the bias. In bytes a number is four of them, of
+    unsigned inputs and signed weights; the head is what their sums begin with, the scales and the bias of the outputs;
+    scale: (rows,), those of the inputs
     """
     from numba.core import types
 
@@ -54,7 +59,7 @@ def tile(context: Any, rows: Any, in_bytes: Any, weights: Any, inputs: Any, stri
         _Tile(builder, rows.literal_value, bool(in_bytes.literal_value)).write(*arguments[2:])
         return context.get_dummy_value()
 
-    return types.void(rows, in_bytes, *[types.int64] * 5), write
+    return types.void(rows, in_bytes, *[types.int64] * 7), write
 
 
 class _Tile:
@@ -68,29 +73,43 @@ class _Tile:
         self.vector = ir.VectorType(self.number, self.lanes)
         self.together = 4 if self.lanes == 16 else 2  # vectors of columns: with five rows, their sums fit in registers
 
-    def write(self, weights: Any, inputs: Any, stride: Any, count: Any, sums: Any) -> None:
+    def write(self, panel: Any, inputs: Any, stride: Any, count: Any, scale: Any, out: Any, to: Any) -> None:
         from numba.core import cgutils
 
-        builder, width = self.builder, self.together * self.lanes * SIZE
+        builder, width, line = self.builder, self.together * self.lanes * SIZE, COLUMNS * SIZE
         places = [[cgutils.alloca_once(builder, self.vector) for _ in range(self.together)] for _ in range(self.rows)]
-        with cgutils.for_range(builder, self._int(COLUMNS * SIZE // width)) as columns:
+        with cgutils.for_range(builder, self._int(line // width)) as columns:
             part = builder.mul(columns.index, self._int(width))
-            begin = builder.add(weights, part)
+            head = builder.add(panel, part)
+            weights = builder.add(head, self._int(HEADS[self.in_bytes] * line))
             for row in places:
                 for number, place in enumerate(row):
-                    builder.store(self._load(begin, self.vector, number), place)
+                    builder.store(self._load(head, self.vector, number), place)
             with cgutils.for_range(builder, count) as loop:
-                after = builder.mul(builder.add(loop.index, self._int(1)), self._int(COLUMNS * SIZE))
-                read = [self._load(builder.add(begin, after), self.vector, number) for number in range(self.together)]
-                at = builder.add(inputs, builder.mul(loop.index, self._int(SIZE)))
+                at = builder.add(weights, builder.mul(loop.index, self._int(line)))
+                read = [self._load(at, self.vector, number) for number in range(self.together)]
                 for number, row in enumerate(places):
-                    own = self._spread(builder.add(at, builder.mul(stride, self._int(number))))
+                    own = self._row(inputs, stride, number)
+                    own = self._spread(builder.add(own, builder.mul(loop.index, self._int(SIZE))), self.number)
                     for place, weight in zip(row, read, strict=True):
                         builder.store(self._added(builder.load(place), own, weight), place)
             for number, row in enumerate(places):
-                into = builder.add(builder.add(sums, part), self._int(number * COLUMNS * SIZE))
-                for vector, place in enumerate(row):
-                    builder.store(builder.load(place), self._pointer(into, self.vector, vector)).align = SIZE
+                into = builder.add(self._row(out, to, number), part)
+                found = [builder.load(place) for place in row]
+                if self.in_bytes:
+                    own = self._spread(builder.add(scale, self._int(number * SIZE)), self.ir.FloatType())
+                    found = [self._scaled(sums, own, head, vector) for vector, sums in enumerate(found)]
+                for vector, numbers in enumerate(found):
+                    builder.store(numbers, self._pointer(into, numbers.type, vector)).align = SIZE
+
+    def _scaled(self, sums: Any, scale: Any, head: Any, vector: int) -> Any:
+        """Sums in bytes as floats: times the scale of the row and of the output, and the bias."""
+        builder, line, flags = self.builder, COLUMNS * SIZE, ["contract"]
+        own, bias = (
+            self._load(builder.add(head, self._int(number * line)), scale.type, vector) for number in (1, 2)
+        )  # fmt: skip
+        factor = builder.fmul(scale, own)
+        return builder.fadd(builder.fmul(builder.sitofp(sums, scale.type), factor, flags=flags), bias, flags=flags)
 
     def _added(self, sums: Any, inputs: Any, weights: Any) -> Any:
         """Sums + inputs · weights."""
@@ -134,10 +153,14 @@ class _Tile:
         loaded.align = SIZE
         return loaded
 
-    def _spread(self, address: Any) -> Any:
+    def _row(self, address: Any, stride: Any, number: int) -> Any:
+        """The address of a row."""
+        return self.builder.add(address, self.builder.mul(stride, self._int(number)))
+
+    def _spread(self, address: Any, kind: Any) -> Any:
         """A number, in all lanes of a vector."""
         ir, builder = self.ir, self.builder
-        nothing, zero = ir.Constant(self.vector, ir.Undefined), ir.Constant(ir.IntType(32), 0)
-        first = builder.insert_element(nothing, self._load(address, self.number), zero)
+        nothing, zero = ir.Constant(ir.VectorType(kind, self.lanes), ir.Undefined), ir.Constant(ir.IntType(32), 0)
+        first = builder.insert_element(nothing, self._load(address, kind), zero)
         where = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
         return builder.shuffle_vector(first, nothing, where)
