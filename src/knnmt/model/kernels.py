@@ -11,11 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knnmt.loops import compiled, largest, powers_of_two
+from knnmt.model.heads import blend, compare
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
+LOG2_E = 1.4426950408889634
 TOGETHER = 4  # keys that a query is compared with at once, while it is in registers
+LONG = 64  # numbers of which LLVM makes whole vectors; rows of weights are padded to them
 
 
 @compiled
@@ -48,15 +51,20 @@ def attend(
     beam's past is in at each step, empty where all see the same. Fills mixed: (rows, H, e).
     """
     beams = len(projected) // (last - first)
-    room = keys.shape[1] + TOGETHER
-    weights, bits = np.empty((mixed.shape[1], room), np.float32), np.empty(room, np.int32)
+    heads = mixed.shape[1]
+    room = -(-keys.shape[1] // LONG) * LONG
+    weights, bits = np.empty(heads * room, np.float32), np.empty(heads * room, np.int32)
     path = np.zeros(keys.shape[1], np.int64)
     for row in range(len(projected)):
         sentence, beam = first + row // beams, row % beams
         slot = slots[sentence]
         if len(paths):
             path = paths[sentence, beam]
-        _attend(projected[row, 0], keys[slot], values[slot], path, lengths[slot], scale, weights, bits, mixed[row])
+        used = heads * -(-lengths[slot] // LONG) * LONG
+        _attend(
+            projected[row, 0], keys[slot], values[slot], path, lengths[slot], scale, weights[:used].reshape(heads, -1),
+            bits[:used], mixed[row],
+        )  # fmt: skip
 
 
 @compiled
@@ -66,44 +74,50 @@ def _attend(
 ) -> None:  # fmt: skip
     """Attend from a query (H, e) to rows `path` (steps,) of keys and values (steps, K, H, e), into out (H, e).
 
-    weights: (H, steps and as many as are compared together); bits: as many int32, to compute with
+    weights: (H, steps, up to a whole number of LONG); bits: as many int32, to compute with
     """
-    last = length - 1
+    (heads, size), room = query.shape, weights.shape[1]
+    step, beam = 4 * keys.shape[1] * heads * size, 4 * heads * size  # bytes
+    factor, last = scale * np.float32(LOG2_E), length - 1
     for at in range(0, length, TOGETHER):
-        h, i, j, k = at, min(at + 1, last), min(at + 2, last), min(at + 3, last)
-        _compare(query, keys[h, path[h]], keys[i, path[i]], keys[j, path[j]], keys[k, path[k]], scale, weights, at)
-    for head in range(len(query)):
-        softmax(weights[head, :length], bits[:length])
-        weights[head, length : length + TOGETHER] = np.float32(0.0)
+        rows = _addresses(keys.ctypes.data, step, beam, path, at, last)
+        into = weights.ctypes.data + 4 * at
+        if size % 16 == 0:
+            compare(16, query.ctypes.data, rows, heads, size, factor, into, 4 * room)
+        else:
+            compare(4, query.ctypes.data, rows, heads, size, factor, into, 4 * room)
+    for head in range(heads):
+        own = weights[head]
+        own[length:] = np.float32(-np.inf)
+        most = largest(own)
+        for number in range(room):
+            own[number] -= most
+    powers_of_two(weights.reshape(-1), bits)
     out[:] = np.float32(0.0)
     for at in range(0, length, TOGETHER):
-        h, i, j, k = at, min(at + 1, last), min(at + 2, last), min(at + 3, last)
-        _add(weights, at, values[h, path[h]], values[i, path[i]], values[j, path[j]], values[k, path[k]], out)
+        rows = _addresses(values.ctypes.data, step, beam, path, at, last)
+        some = weights.ctypes.data + 4 * at
+        if size % 16 == 0:
+            blend(16, some, rows, heads, size, 4 * room, out.ctypes.data)
+        else:
+            blend(4, some, rows, heads, size, 4 * room, out.ctypes.data)
+    for head in range(heads):
+        whole = np.float32(0.0)
+        for number in range(room):
+            whole += weights[head, number]
+        share = np.float32(1.0) / whole
+        for number in range(size):
+            out[head, number] *= share
 
 
 @compiled
-def _compare(query: Floats, a: Floats, b: Floats, c: Floats, d: Floats, scale: float, weights: Floats, at: int) -> None:
-    """The inner products of a query with four keys, for each head. All (H, e)."""
-    for head in range(query.shape[0]):
-        w, x, y, z = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
-        for number in range(query.shape[1]):
-            own = query[head, number]
-            w += own * a[head, number]
-            x += own * b[head, number]
-            y += own * c[head, number]
-            z += own * d[head, number]
-        into = weights[head, at : at + TOGETHER]
-        into[0], into[1], into[2], into[3] = w * scale, x * scale, y * scale, z * scale
-
-
-@compiled
-def _add(weights: Floats, at: int, a: Floats, b: Floats, c: Floats, d: Floats, out: Floats) -> None:
-    """Add four values, weighted for each head. All (H, e)."""
-    for head in range(out.shape[0]):
-        some = weights[head, at : at + TOGETHER]
-        w, x, y, z = some[0], some[1], some[2], some[3]
-        for number in range(out.shape[1]):
-            out[head, number] += w * a[head, number] + x * b[head, number] + y * c[head, number] + z * d[head, number]
+def _addresses(rows: int, step: int, beam: int, path: Ints, at: int, last: int) -> Any:
+    """The addresses of a path's rows at four steps, none after the last."""
+    i, j, k = min(at + 1, last), min(at + 2, last), min(at + 3, last)
+    return (
+        rows + at * step + path[at] * beam, rows + i * step + path[i] * beam, rows + j * step + path[j] * beam,
+        rows + k * step + path[k] * beam,
+    )  # fmt: skip
 
 
 @compiled
@@ -138,16 +152,8 @@ def norm(rows: Floats, weight_and_bias: Floats, epsilon: float, out: Floats) -> 
 
 
 @compiled
-def softmax(scores: Floats, bits: Any) -> None:
-    """The softmax of a row, in place. bits: as many int32, to compute with."""
-    share = np.float32(1.0) / exponentials(scores, largest(scores), bits)
-    for number in range(len(scores)):
-        scores[number] *= share
-
-
-@compiled
 def exponentials(scores: Floats, most: Any, bits: Any) -> Any:
     """exp(scores - most) of a row, none above 1, in place; gives their sum. bits: as many int32, to compute with."""
     for number in range(len(scores)):
-        scores[number] = (scores[number] - most) * np.float32(1.4426950408889634)
+        scores[number] = (scores[number] - most) * np.float32(LOG2_E)
     return powers_of_two(scores, bits)
