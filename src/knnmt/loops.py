@@ -49,6 +49,30 @@ def share_evenly(loop: Callable[..., Any], count: int, size: int, least: int, *a
         each.result()
 
 
+def work_together(loop: Callable[..., Any], workers: int, *arguments: Any) -> None:
+    """Call loop(worker, *arguments) for all workers at once, of which the first is this thread.
+
+    Parts of the work are taken with `take`, so that nobody waits for those who come late.
+    """
+    others = [_threads().submit(loop, worker, *arguments) for worker in range(1, workers)]
+    loop(0, *arguments)
+    for each in others:
+        if not each.cancel():
+            each.result()
+
+
+@intrinsic
+def take(context: Any, address: Any, count: Any) -> Any:
+    """Add to the int64 at an address that threads share, and give what was there before."""
+    from numba.core import types
+
+    def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place, added = arguments
+        return builder.atomic_rmw("add", builder.inttoptr(place, added.type.as_pointer()), added, "seq_cst")
+
+    return types.int64(types.int64, types.int64), write
+
+
 @intrinsic
 def larger(context: Any, one: Any, other: Any) -> Any:
     """The larger of two float32, none of them NaN: unlike `max`, in loops that LLVM makes vectors of."""

@@ -17,7 +17,6 @@ from knnmt.corpus.split import split
 from knnmt.datastore import open_stores
 from knnmt.decode.batches import ON_GPU, batches
 from knnmt.decode.beam import Hypothesis, search
-from knnmt.ready import ready, searched, want
 from knnmt.decode.rehearsal import rehearse
 from knnmt.decode.repetition import SPARE, longest_run
 from knnmt.decode.settings import TranslateSettings as TranslateSettings  # callers find it here
@@ -25,6 +24,7 @@ from knnmt.errors import DataError, UsageError
 from knnmt.evidence import TokenEvidence, explain
 from knnmt.model.checkpoint import EMBEDDED, Model, load
 from knnmt.model.represent import padded
+from knnmt.ready import ready, searched, want
 from knnmt.retrieval.session import Retriever
 from knnmt.retrieval.tuned import Tuned, chosen_for
 from knnmt.store.digests import one_line

@@ -46,7 +46,7 @@ def test_in_8_bits_it_is_that_of_the_bytes(outputs: int) -> None:
     made, rows = layer(outputs=outputs, inputs=30), torch.randn(6, 30)
     numbers, scale = map(torch.from_numpy, quantize(rows.numpy()))
     weight, scales = rounded(made.weight)
-    expected = (numbers[:, :30].int() - 128) @ weight.int().T * (scale[:, None] * scales) + made.bias
+    expected = (numbers[:, :30].int() - 128) @ weight.int().T * (scale[:, None] * scales) + made.bias  # type: ignore[operator]
     made.pack("int8")
     torch.testing.assert_close(made(rows), expected, atol=1e-5, rtol=1e-6)
 

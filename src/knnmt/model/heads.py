@@ -12,7 +12,9 @@ FOUR = 4  # rows at a time
 
 
 @intrinsic
-def compare(context: Any, lanes: Any, query: Any, rows: Any, heads: Any, size: Any, scale: Any, out: Any, to: Any) -> Any:
+def compare(
+    context: Any, lanes: Any, query: Any, rows: Any, heads: Any, size: Any, scale: Any, out: Any, to: Any
+) -> Any:
     """The inner products of a query with four keys, times a scale, for each head.
 
     lanes: a literal, 4 or 16, that divides size; query: the address of (heads, size); rows: four addresses of the same;

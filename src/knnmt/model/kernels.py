@@ -42,7 +42,7 @@ def append(
 @compiled
 def attend(
     first: int, last: int, projected: Floats, keys: Floats, values: Floats, slots: Ints, paths: Ints, lengths: Ints,
-    scale: float, mixed: Floats,
+    scale: Any, mixed: Floats,
 ) -> None:  # fmt: skip
     """Attend from the beams of sentences first to last to what each of them sees.
 
@@ -69,7 +69,7 @@ def attend(
 
 @compiled
 def _attend(
-    query: Floats, keys: Floats, values: Floats, path: Ints, length: int, scale: float, weights: Floats, bits: Any,
+    query: Floats, keys: Floats, values: Floats, path: Ints, length: int, scale: Any, weights: Floats, bits: Any,
     out: Floats,
 ) -> None:  # fmt: skip
     """Attend from a query (H, e) to rows `path` (steps,) of keys and values (steps, K, H, e), into out (H, e).
@@ -132,7 +132,7 @@ def reorder(paths: Ints, parents: Ints, length: int) -> None:
 
 
 @compiled
-def norm(rows: Floats, weight_and_bias: Floats, epsilon: float, out: Floats) -> None:
+def norm(rows: Floats, weight_and_bias: Floats, epsilon: Any, out: Floats) -> None:
     """The layer norm of rows (N, d)."""
     width = rows.shape[1]
     share = np.float32(1.0 / width)

@@ -53,7 +53,9 @@ class Linear(nn.Module):
         if isinstance(self._packed, Panels):
             return self._packed
         weight = self.weight if self._packed is None else self._packed.weight.to_dense()
-        return Panels(weight.detach(), None if self.bias is None else self.bias.detach(), self.activation, in_bytes=False)
+        return Panels(
+            weight.detach(), None if self.bias is None else self.bias.detach(), self.activation, in_bytes=False
+        )
 
     def __call__(self, x: Tensor) -> Tensor:
         """(..., inputs) to (..., outputs)."""

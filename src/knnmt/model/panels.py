@@ -22,6 +22,7 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 WORTH = {True: 1 << 23, False: 1 << 21}  # multiplications that are worth a thread, in bytes or not
+CHUNK = 160  # rows that stay in the cache while all panels are read
 MIDDLE = 128  # the zero of inputs in bytes
 TOGETHER = 4  # bytes that are multiplied at once
 FULL, SAFE = 127, 63  # the largest weight in bytes, and the largest of which two products fit in 16 bits
@@ -44,9 +45,9 @@ ACTIVATIONS = {
 
 
 class Panels:
-    """A weight (outputs, inputs), and a bias, in panels: (panels, head and inputs or groups of them, 64), `model.tiles`.
+    """A weight (outputs, inputs), and a bias, in panels: (panels, head and inputs or groups of them, 64).
 
-    matrix: the address of the panels, inputs, outputs, and whether it is in bytes
+    `model.tiles` says what is in them. matrix: the address of the panels, inputs, outputs, and whether it is in bytes
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, activation: str = "none", *, in_bytes: bool) -> None:
@@ -105,7 +106,9 @@ def rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
 def _linear(first: int, last: int, by_rows: bool, matrix: Ints, rows: Floats, activation: int, out: Floats) -> None:
     """The product of some rows with all panels, or of all rows with some panels."""
     if by_rows:
-        multiply(0, -(-matrix[2] // COLUMNS), matrix, rows[first:last], activation, out[first:last])
+        for begin in range(first, last, CHUNK):
+            end = min(begin + CHUNK, last)
+            multiply(0, -(-matrix[2] // COLUMNS), matrix, rows[begin:end], activation, out[begin:end])
     else:
         multiply(first, last, matrix, rows, activation, out)
 

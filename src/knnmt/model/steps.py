@@ -11,13 +11,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from knnmt.loops import compiled, share_evenly
+from knnmt.loops import compiled, share_evenly, take, work_together
 from knnmt.model.kernels import append, attend, norm
 from knnmt.model.panels import WORTH, multiply
 from knnmt.model.tiles import COLUMNS
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
+
+TOGETHER = 4  # times the work that is worth a thread is worth working together
+TURN = 8  # int64 of a cache line
 
 
 class Kept(Protocol):
@@ -52,11 +55,21 @@ class CompiledLayers:
     def __call__(self, x: Tensor, source: Kept, past: Kept) -> tuple[Tensor, Tensor]:
         """The input of the last feed-forward block and the output, from embedded tokens. All (B, K, d)."""
         states = x.numpy().copy()
-        inner = np.empty_like(states)
-        share_evenly(
-            _layers, len(states), self.work * states.shape[1], self.worth, self.matrices, self.norms, self.heads, self.scale, np.float32(self.epsilon), self.norm_first, self.activation, source.keys,
-            source.slots, source.paths, source.lengths, past.keys, past.slots, past.paths, past.lengths, inner, states,
+        inner, work = np.empty_like(states), self.work * states.shape[1]
+        threads = torch.get_num_threads()
+        workers = min(threads, len(states) * work // (TOGETHER * self.worth)) if len(states) < threads else 1
+        arguments = (
+            self.matrices, self.norms, self.heads, self.scale, np.float32(self.epsilon), self.norm_first,
+            self.activation, source.keys, source.slots, source.paths, source.lengths, past.keys, past.slots,
+            past.paths, past.lengths,
         )  # fmt: skip
+        if workers > 1:
+            turns = np.zeros((self.matrices[:, :, 0].size, TURN), np.int64)
+            rows, outputs = states.shape[0] * states.shape[1], self.matrices[:, :, 2]
+            shared = np.empty(rows * int(outputs.sum()), np.float32)
+            work_together(_together, workers, workers, *arguments, turns, shared, inner, states)
+        else:
+            share_evenly(_layers, len(states), work, self.worth, *arguments, inner, states)
         return torch.from_numpy(inner), torch.from_numpy(states)
 
 
@@ -68,26 +81,69 @@ def _linears(layer: Any) -> tuple[Any, ...]:
 
 @compiled
 def _layers(
-    first: int, last: int, matrices: Ints, norms: Floats, heads: int, scale: float, epsilon: float,
-    norm_first: bool, activation: int, source_keys: Floats, source_slots: Ints, source_paths: Ints,
-    source_lengths: Ints, past_keys: Floats, past_slots: Ints, past_paths: Ints, past_lengths: Ints,
-    inner_out: Floats, states_out: Floats,
+    first: int, last: int, matrices: Ints, norms: Floats, heads: int, scale: float, epsilon: float, norm_first: bool,
+    activation: int, source_keys: Floats, source_slots: Ints, source_paths: Ints, source_lengths: Ints,
+    past_keys: Floats, past_slots: Ints, past_paths: Ints, past_lengths: Ints, inner: Floats, states: Floats,
 ) -> None:  # fmt: skip
-    """All layers for the beams of sentences first to last."""
-    beams, width = states_out.shape[1], states_out.shape[2]
-    rows, size = (last - first) * beams, width // heads
-    states = states_out[first:last].reshape(rows, width)
-    inner = inner_out[first:last].reshape(rows, width)
-    projected, query = np.empty((rows, 3 * width), np.float32), np.empty((rows, width), np.float32)
-    mixed, branch = np.empty((rows, width), np.float32), np.empty((rows, width), np.float32)
-    hidden = np.empty((rows, matrices[0, 4, 2]), np.float32)
+    """All layers for the beams of sentences first to last, by one thread."""
+    rows = (last - first) * states.shape[1]
+    _steps(
+        first, last, 0, 1, matrices, norms, heads, scale, epsilon, norm_first, activation, source_keys, source_slots,
+        source_paths, source_lengths, past_keys, past_slots, past_paths, past_lengths, np.empty((0, TURN), np.int64),
+        np.empty(rows * matrices[0, :, 2].sum(), np.float32), inner[first:last].reshape(rows, -1),
+        states[first:last].reshape(rows, -1),
+    )  # fmt: skip
+
+
+@compiled
+def _together(
+    worker: int, workers: int, matrices: Ints, norms: Floats, heads: int, scale: float, epsilon: float,
+    norm_first: bool, activation: int, source_keys: Floats, source_slots: Ints, source_paths: Ints,
+    source_lengths: Ints, past_keys: Floats, past_slots: Ints, past_paths: Ints, past_lengths: Ints, turns: Ints,
+    shared: Floats, inner: Floats, states: Floats,
+) -> None:  # fmt: skip
+    """All layers for all beams, by several threads: each takes panels of the products, and does the rest for itself.
+
+    What is between products is little, and done twice it needs no waiting. Results are those of the first worker.
+    """
+    rows = states.shape[0] * states.shape[1]
+    own_states, own_inner = states.reshape(rows, -1), inner.reshape(rows, -1)
+    if worker:
+        own_states, own_inner = own_states.copy(), own_inner.copy()
+    _steps(
+        0, len(states), worker, workers, matrices, norms, heads, scale, epsilon, norm_first, activation, source_keys,
+        source_slots, source_paths, source_lengths, past_keys, past_slots, past_paths, past_lengths, turns, shared,
+        own_inner, own_states,
+    )  # fmt: skip
+
+
+@compiled
+def _steps(
+    first: int, last: int, worker: int, workers: int, matrices: Ints, norms: Floats, heads: int, scale: float,
+    epsilon: float, norm_first: bool, activation: int, source_keys: Floats, source_slots: Ints, source_paths: Ints,
+    source_lengths: Ints, past_keys: Floats, past_slots: Ints, past_paths: Ints, past_lengths: Ints, turns: Ints,
+    shared: Floats, inner: Floats, states: Floats,
+) -> None:  # fmt: skip
+    """All layers for the beams of sentences first to last. inner, states: (rows, d).
+
+    turns: for each product, the panels that were taken and those that are done, where there are several workers;
+    shared: the products, each in a place of its own if so
+    """
+    rows, width = states.shape
+    size = width // heads
+    mixed, attended = np.empty((rows, width), np.float32), np.empty((rows, width), np.float32)
     for layer in range(len(matrices)):
+        if worker and take(turns.ctypes.data + 8 * TURN * (len(turns) - 1), 0) > 0:
+            return  # the others are at the last product already
         own, weights = matrices[layer], norms[layer]
+        at = 0 if workers == 1 else rows * matrices[:layer, :, 2].sum()
+        turn = turns.ctypes.data + 8 * TURN * 6 * layer
         before = states
         if norm_first:
             norm(states, weights[0], epsilon, inner)
             before = inner
-        _linear(own[0], before, 0, projected)
+        projected = _product(own[0], before, 0, shared, at, turn, workers)
+        at += projected.size
         parts = projected.reshape(rows, 3, heads, size)
         keys, values = past_keys[layer, 0], past_keys[layer, 1]
         append(first, last, parts, keys, values, past_slots, past_paths, past_lengths)
@@ -95,17 +151,21 @@ def _layers(
             first, last, parts, keys, values, past_slots, past_paths, past_lengths, scale,
             mixed.reshape(rows, heads, size),
         )  # fmt: skip
-        _linear(own[1], mixed, 0, branch)
+        branch = _product(own[1], mixed, 0, shared, at, turn + 8 * TURN, workers)
+        at += branch.size
         _add(states, branch, norm_first, weights[0], weights[1], epsilon, inner)
-        _linear(own[2], inner, 0, query)
+        query = _product(own[2], inner, 0, shared, at, turn + 16 * TURN, workers)
+        at += query.size
         attend(
             first, last, query.reshape(rows, 1, heads, size), source_keys[layer, 0], source_keys[layer, 1],
-            source_slots, source_paths, source_lengths, scale, mixed.reshape(rows, heads, size),
+            source_slots, source_paths, source_lengths, scale, attended.reshape(rows, heads, size),
         )  # fmt: skip
-        _linear(own[3], mixed, 0, branch)
+        branch = _product(own[3], attended, 0, shared, at, turn + 24 * TURN, workers)
+        at += branch.size
         _add(states, branch, norm_first, weights[1], weights[2], epsilon, inner)
-        _linear(own[4], inner, activation, hidden)
-        _linear(own[5], hidden, 0, branch)
+        hidden = _product(own[4], inner, activation, shared, at, turn + 32 * TURN, workers)
+        at += hidden.size
+        branch = _product(own[5], hidden, 0, shared, at, turn + 40 * TURN, workers)
         for row in range(rows):
             for number in range(width):
                 states[row, number] += branch[row, number]
@@ -114,9 +174,23 @@ def _layers(
 
 
 @compiled
-def _linear(matrix: Ints, rows: Floats, activation: int, out: Floats) -> None:
-    """A whole product."""
-    multiply(0, -(-matrix[2] // COLUMNS), matrix, rows, activation, out)
+def _product(matrix: Ints, rows: Floats, activation: int, shared: Floats, at: int, turn: int, workers: int) -> Any:
+    """A product, in its place in `shared`. turn: the address of the panels that were taken, and of those done."""
+    out = shared[at : at + len(rows) * matrix[2]].reshape(len(rows), -1)
+    panels = -(-matrix[2] // COLUMNS)
+    if workers == 1:
+        multiply(0, panels, matrix, rows, activation, out)
+        return out
+    some = max(1, panels // (2 * workers))
+    begin = take(turn, some)
+    while begin < panels:
+        end = min(begin + some, panels)
+        multiply(begin, end, matrix, rows, activation, out)
+        take(turn + 8, end - begin)
+        begin = take(turn, some)
+    while take(turn + 8, 0) < panels:  # those that others have taken
+        pass
+    return out
 
 
 @compiled

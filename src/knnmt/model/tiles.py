@@ -43,7 +43,8 @@ def lanes() -> int:
 
 @intrinsic
 def tile(
-    context: Any, rows: Any, in_bytes: Any, panel: Any, inputs: Any, stride: Any, count: Any, scale: Any, out: Any, to: Any
+    context: Any, rows: Any, in_bytes: Any, panel: Any, inputs: Any, stride: Any, count: Any, scale: Any, out: Any,
+    to: Any,
 ) -> Any:  # fmt: skip
     """Compute rows × 64 outputs; `rows` and `in_bytes` are literals.
 
@@ -128,9 +129,8 @@ class _Tile:
                 sums, self._call("llvm.x86.avx2.pmadd.wd", self.vector, pairs, ir.Constant(sixteen, [1] * 16))
             )
         for byte in range(4):
-            shift = lambda bits: ir.Constant(self.vector, [bits] * self.lanes)  # noqa: E731
-            own = builder.and_(builder.lshr(inputs, shift(8 * byte)), shift(255))
-            weight = builder.ashr(builder.shl(weights, shift(24 - 8 * byte)), shift(24))
+            own = builder.and_(builder.lshr(inputs, self._all(8 * byte)), self._all(255))
+            weight = builder.ashr(builder.shl(weights, self._all(24 - 8 * byte)), self._all(24))
             sums = builder.add(sums, builder.mul(own, weight))
         return sums
 
@@ -139,6 +139,9 @@ class _Tile:
 
         kind = self.ir.FunctionType(result, [argument.type for argument in arguments])
         return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), arguments)
+
+    def _all(self, number: int) -> Any:
+        return self.ir.Constant(self.vector, [number] * self.lanes)
 
     def _int(self, number: int) -> Any:
         return self.ir.Constant(self.ir.IntType(64), number)

@@ -215,9 +215,7 @@ class DecoderLayer(nn.Module):
         x = x + self.ffn(inner)
         return (x if self.norm_first else norm(self.ffn_norm, x)), inner
 
-    def _added(
-        self, x: Tensor, branch: Tensor, own: nn.LayerNorm, following: nn.LayerNorm
-    ) -> tuple[Tensor, Tensor]:
+    def _added(self, x: Tensor, branch: Tensor, own: nn.LayerNorm, following: nn.LayerNorm) -> tuple[Tensor, Tensor]:
         """The sum of residual and branch, normalised by its own norm, and the input of the branch that follows."""
         x = x + branch
         if self.norm_first:
