@@ -50,12 +50,12 @@ def share_evenly(loop: Callable[..., Any], count: int, size: int, least: int, *a
 
 
 def work_together(loop: Callable[..., Any], workers: int, *arguments: Any) -> None:
-    """Call loop(worker, *arguments) for all workers at once, of which the first is this thread.
+    """Call loop(worker, workers, workers, …) for all workers at once, of which the first is this thread.
 
     Parts of the work are taken with `take`, so that nobody waits for those who come late.
     """
-    others = [_threads().submit(loop, worker, *arguments) for worker in range(1, workers)]
-    loop(0, *arguments)
+    others = [_threads().submit(loop, worker, workers, workers, *arguments) for worker in range(1, workers)]
+    loop(0, workers, workers, *arguments)
     for each in others:
         if not each.cancel():
             each.result()

@@ -86,8 +86,12 @@ def _attend(
             compare(16, query.ctypes.data, rows, heads, size, factor, into, 4 * room)
         else:
             compare(4, query.ctypes.data, rows, heads, size, factor, into, 4 * room)
+    rest = size - size % TOGETHER  # what is left of a row by vectors
     for head in range(heads):
         own = weights[head]
+        for at in range(length):
+            for number in range(rest, size):
+                own[at] += factor * query[head, number] * keys[at, path[at], head, number]
         own[length:] = np.float32(-np.inf)
         most = largest(own)
         for number in range(room):
@@ -106,6 +110,9 @@ def _attend(
         for number in range(room):
             whole += weights[head, number]
         share = np.float32(1.0) / whole
+        for at in range(length):
+            for number in range(rest, size):
+                out[head, number] += weights[head, at] * values[at, path[at], head, number]
         for number in range(size):
             out[head, number] *= share
 

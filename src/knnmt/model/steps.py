@@ -54,10 +54,11 @@ class CompiledLayers:
 
     def __call__(self, x: Tensor, source: Kept, past: Kept) -> tuple[Tensor, Tensor]:
         """The input of the last feed-forward block and the output, from embedded tokens. All (B, K, d)."""
-        states = x.numpy().copy()
-        inner, work = np.empty_like(states), self.work * states.shape[1]
+        embedded = x.numpy()
+        count, beams, _ = embedded.shape
+        inner, states, work = np.empty_like(embedded), np.empty_like(embedded), self.work * beams
         threads = torch.get_num_threads()
-        workers = min(threads, len(states) * work // (TOGETHER * self.worth)) if len(states) < threads else 1
+        workers = min(threads, count * work // (TOGETHER * self.worth)) if count < threads else 1
         arguments = (
             self.matrices, self.norms, self.heads, self.scale, np.float32(self.epsilon), self.norm_first,
             self.activation, source.keys, source.slots, source.paths, source.lengths, past.keys, past.slots,
@@ -65,11 +66,11 @@ class CompiledLayers:
         )  # fmt: skip
         if workers > 1:
             turns = np.zeros((self.matrices[:, :, 0].size, TURN), np.int64)
-            rows, outputs = states.shape[0] * states.shape[1], self.matrices[:, :, 2]
-            shared = np.empty(rows * int(outputs.sum()), np.float32)
-            work_together(_together, workers, workers, *arguments, turns, shared, inner, states)
+            shared = np.empty(count * beams * int(self.matrices[:, :, 2].sum()), np.float32)
+            work_together(_layers, workers, *arguments, turns, shared, embedded, inner, states)
         else:
-            share_evenly(_layers, len(states), work, self.worth, *arguments, inner, states)
+            nothing = np.empty((0, TURN), np.int64), np.empty(0, np.float32)
+            share_evenly(_layers, count, work, self.worth, 1, *arguments, *nothing, embedded, inner, states)
         return torch.from_numpy(inner), torch.from_numpy(states)
 
 
@@ -81,55 +82,26 @@ def _linears(layer: Any) -> tuple[Any, ...]:
 
 @compiled
 def _layers(
-    first: int, last: int, matrices: Ints, norms: Floats, heads: int, scale: float, epsilon: float, norm_first: bool,
-    activation: int, source_keys: Floats, source_slots: Ints, source_paths: Ints, source_lengths: Ints,
-    past_keys: Floats, past_slots: Ints, past_paths: Ints, past_lengths: Ints, inner: Floats, states: Floats,
-) -> None:  # fmt: skip
-    """All layers for the beams of sentences first to last, by one thread."""
-    rows = (last - first) * states.shape[1]
-    _steps(
-        first, last, 0, 1, matrices, norms, heads, scale, epsilon, norm_first, activation, source_keys, source_slots,
-        source_paths, source_lengths, past_keys, past_slots, past_paths, past_lengths, np.empty((0, TURN), np.int64),
-        np.empty(rows * matrices[0, :, 2].sum(), np.float32), inner[first:last].reshape(rows, -1),
-        states[first:last].reshape(rows, -1),
-    )  # fmt: skip
-
-
-@compiled
-def _together(
-    worker: int, workers: int, matrices: Ints, norms: Floats, heads: int, scale: float, epsilon: float,
+    first: int, last: int, workers: int, matrices: Ints, norms: Floats, heads: int, scale: Any, epsilon: Any,
     norm_first: bool, activation: int, source_keys: Floats, source_slots: Ints, source_paths: Ints,
     source_lengths: Ints, past_keys: Floats, past_slots: Ints, past_paths: Ints, past_lengths: Ints, turns: Ints,
-    shared: Floats, inner: Floats, states: Floats,
+    shared: Floats, embedded: Floats, inner_out: Floats, states_out: Floats,
 ) -> None:  # fmt: skip
-    """All layers for all beams, by several threads: each takes panels of the products, and does the rest for itself.
+    """All layers for the beams of sentences first to last; or, with several workers, what worker `first` does of all.
 
-    What is between products is little, and done twice it needs no waiting. Results are those of the first worker.
+    A worker takes panels of the products, and does the rest for itself: what is between products is little, and nobody
+    waits for it. turns: for each product, the panels that were taken, and those that are done; shared: the products,
+    each in a place of its own. Worker 0 fills in inner_out and states_out. Both, and embedded: (B, K, d).
     """
-    rows = states.shape[0] * states.shape[1]
-    own_states, own_inner = states.reshape(rows, -1), inner.reshape(rows, -1)
-    if worker:
-        own_states, own_inner = own_states.copy(), own_inner.copy()
-    _steps(
-        0, len(states), worker, workers, matrices, norms, heads, scale, epsilon, norm_first, activation, source_keys,
-        source_slots, source_paths, source_lengths, past_keys, past_slots, past_paths, past_lengths, turns, shared,
-        own_inner, own_states,
-    )  # fmt: skip
-
-
-@compiled
-def _steps(
-    first: int, last: int, worker: int, workers: int, matrices: Ints, norms: Floats, heads: int, scale: float,
-    epsilon: float, norm_first: bool, activation: int, source_keys: Floats, source_slots: Ints, source_paths: Ints,
-    source_lengths: Ints, past_keys: Floats, past_slots: Ints, past_paths: Ints, past_lengths: Ints, turns: Ints,
-    shared: Floats, inner: Floats, states: Floats,
-) -> None:  # fmt: skip
-    """All layers for the beams of sentences first to last. inner, states: (rows, d).
-
-    turns: for each product, the panels that were taken and those that are done, where there are several workers;
-    shared: the products, each in a place of its own if so
-    """
-    rows, width = states.shape
+    worker = first if workers > 1 else 0
+    if workers > 1:
+        first, last = 0, len(states_out)
+    rows = (last - first) * states_out.shape[1]
+    states = embedded[first:last].copy().reshape(rows, -1)
+    inner = np.empty_like(states)
+    if workers == 1:
+        shared = np.empty(rows * matrices[0, :, 2].sum(), np.float32)
+    width = states.shape[1]
     size = width // heads
     mixed, attended = np.empty((rows, width), np.float32), np.empty((rows, width), np.float32)
     for layer in range(len(matrices)):
@@ -171,6 +143,9 @@ def _steps(
                 states[row, number] += branch[row, number]
         if not norm_first:
             norm(states, weights[2], epsilon, states)
+    if worker == 0:
+        inner_out[first:last].reshape(rows, -1)[:] = inner
+        states_out[first:last].reshape(rows, -1)[:] = states
 
 
 @compiled
@@ -195,7 +170,7 @@ def _product(matrix: Ints, rows: Floats, activation: int, shared: Floats, at: in
 
 @compiled
 def _add(
-    states: Floats, branch: Floats, norm_first: bool, own: Floats, following: Floats, epsilon: float, inner: Floats
+    states: Floats, branch: Floats, norm_first: bool, own: Floats, following: Floats, epsilon: Any, inner: Floats
 ) -> None:
     """Add a branch to the residual, and normalise; `inner` is the input of the branch that follows."""
     for row in range(len(states)):
