@@ -16,11 +16,11 @@ import torch
 import transformers
 
 from knnmt.decode.beam import search
-from knnmt.decode.ready import want
 from knnmt.decode.rehearsal import rehearse
 from knnmt.model.checkpoint import EMBEDDED, Model, embedded_path, load
 from knnmt.model.linear import DTYPES
 from knnmt.model.represent import padded
+from knnmt.ready import want
 
 SETTINGS = ((5, 32), (1, 32), (5, 1))  # beams, batch size
 LIMIT = 128

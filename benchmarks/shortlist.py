@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from knnmt.decode.ready import want
 from knnmt.decode.settings import TranslateSettings
 from knnmt.model.checkpoint import EMBEDDED, load
+from knnmt.ready import want
 from knnmt.translate import Translator
 
 SETTINGS = ((5, 32), (5, 1), (1, 32))  # beams, batch size

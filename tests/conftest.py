@@ -16,10 +16,10 @@ import torch
 
 from knnmt import Datastore
 from knnmt.build import cut
-from knnmt.decode.ready import want
 from knnmt.decode.rehearsal import rehearse
 from knnmt.model.checkpoint import FAMILIES, Model, convert, load
 from knnmt.model.tokenizer import SpecialTokens
+from knnmt.ready import want
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # one of several processes, which share the cores
     for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):  # of the processes that it starts

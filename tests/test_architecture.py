@@ -24,6 +24,7 @@ ORDER = (
         "languages",
         "jit",
         "loops",
+        "ready",
         "csr",
         "files",
         "allocator",

@@ -21,6 +21,31 @@ def jit(**options: Any) -> Callable[[Function], Function]:
     return decorate
 
 
+def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that writes LLVM's instructions (`numba.extending.intrinsic`), for compiled functions to call."""
+    return _Intrinsic(function)
+
+
+class _Intrinsic:
+    """An intrinsic that is registered with numba when a function that calls it is compiled."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        raise NotImplementedError(f"{self._function.__name__} can only be called by compiled functions")
+
+    @functools.cached_property
+    def _numba_type_(self) -> Any:
+        """The type that numba asks for where a compiled function calls this one."""
+        from numba.core.registry import cpu_target
+        from numba.extending import intrinsic as registered
+
+        made = registered(prefer_literal=True)(self._function)
+        cpu_target.typing_context.refresh()
+        return cpu_target.typing_context.resolve_value_type(made)
+
+
 class _Loop:
     """A function that numba compiles when it is first called, from Python or from another compiled function."""
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from knnmt.jit import jit
+from knnmt.jit import intrinsic, jit
 
 compiled = jit(fastmath={"nnan", "nsz", "arcp", "contract", "reassoc"})
 
@@ -47,6 +47,75 @@ def share_evenly(loop: Callable[..., Any], count: int, size: int, least: int, *a
     loop(ends[-2], ends[-1], *arguments)
     for each in waiting:
         each.result()
+
+
+def work_together(loop: Callable[..., Any], workers: int, *arguments: Any) -> None:
+    """Call loop(worker, workers, workers, …) for all workers at once, of which the first is this thread.
+
+    Parts of the work are taken with `take`, so that nobody waits for those who come late.
+    """
+    others = [_threads().submit(loop, worker, workers, workers, *arguments) for worker in range(1, workers)]
+    loop(0, workers, workers, *arguments)
+    for each in others:
+        if not each.cancel():
+            each.result()
+
+
+@intrinsic
+def take(context: Any, address: Any, count: Any) -> Any:
+    """Add to the int64 at an address that threads share, and give what was there before."""
+    from numba.core import types
+
+    def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place, added = arguments
+        return builder.atomic_rmw("add", builder.inttoptr(place, added.type.as_pointer()), added, "seq_cst")
+
+    return types.int64(types.int64, types.int64), write
+
+
+@intrinsic
+def larger(context: Any, one: Any, other: Any) -> Any:
+    """The larger of two float32, none of them NaN: unlike `max`, in loops that LLVM makes vectors of."""
+    from numba.core import types
+
+    def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        flags = ["nnan", "nsz"]
+        return builder.select(builder.fcmp_ordered(">", *arguments, flags=flags), *arguments, flags=flags)
+
+    return types.float32(types.float32, types.float32), write
+
+
+@compiled
+def largest(row: Any) -> Any:
+    """The maximum of a row of float32."""
+    most = np.float32(-np.inf)
+    for number in range(len(row)):
+        most = larger(most, row[number])
+    return most
+
+
+@compiled
+def powers_of_two(values: Any, bits: Any) -> Any:
+    """2^x of a row of float32 between -126 and 126, in place; gives their sum. bits: as many int32, to compute with.
+
+    2^x is 2^i·2^f with -½ ≤ f ≤ ½: so many terms of its series are exact to the last bit or two, and vectors compute
+    them, while a call of exp computes one number at a time. Exponents beyond the range count as its ends.
+    """
+    for number in range(len(values)):
+        x = min(max(values[number], np.float32(-126.0)), np.float32(126.0))
+        i = np.floor(x + np.float32(0.5))
+        f = np.float32(0.6931471805599453) * (x - i)
+        series = np.float32(1 / 720)
+        for factor in (1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0):
+            series = series * f + np.float32(factor)
+        values[number] = series
+        bits[number] = (np.int32(i) + np.int32(127)) << np.int32(23)  # those of 2^i
+    scales = bits.view(np.float32)
+    whole = np.float32(0.0)
+    for number in range(len(values)):
+        values[number] *= scales[number]
+        whole += values[number]
+    return whole
 
 
 @cache

@@ -6,9 +6,10 @@ import torch
 from torch.nn import functional as F
 
 from knnmt.decode.kernels import normalise
-from knnmt.model.kernels import add_norm, attend_past, attend_source, reorder
+from knnmt.loops import powers_of_two
+from knnmt.model.kernels import append, attend, norm, reorder
 
-SIZE, BEAMS = 12, 3
+BEAMS = 3
 
 
 @pytest.fixture(autouse=True)
@@ -16,40 +17,41 @@ def generator() -> None:
     torch.manual_seed(5)
 
 
-@pytest.mark.parametrize("heads", [2, 8, 12])
+@pytest.mark.parametrize(("heads", "size"), [(2, 12), (8, 32), (12, 6)])
 @pytest.mark.parametrize("steps", [0, 5, 6])
-def test_a_beam_attends_to_its_own_path(heads: int, steps: int) -> None:
-    slots, scale, width = torch.tensor([3, 0]), 0.3, heads * SIZE
-    keys, values = torch.randn(2, 4, 8, BEAMS, heads, SIZE)
+def test_a_beam_attends_to_its_own_path(heads: int, size: int, steps: int) -> None:
+    slots, scale = torch.tensor([3, 0]), 0.3
+    keys, values = torch.randn(2, 4, 8, BEAMS, heads, size)
     paths = torch.randint(BEAMS, (2, BEAMS, 8))
-    projected = torch.randn(2, BEAMS, 3 * width)
-    stored = keys.numpy(), values.numpy()
-    found = attend_past(projected, *stored, slots.numpy(), paths.numpy(), steps, scale)
-    query, key, value = projected.unflatten(2, (3, heads, SIZE)).unbind(2)
+    projected, found = torch.randn(2 * BEAMS, 3, heads, size), torch.empty(2 * BEAMS, heads, size)
+    kept = keys.numpy(), values.numpy(), slots.numpy(), paths.numpy(), np.full(4, steps + 1)
+    append(0, 2, projected.numpy(), *kept)
+    attend(0, 2, projected.numpy(), *kept, np.float32(scale), found.numpy())
+    query, key, value = projected.unflatten(0, (2, BEAMS)).unbind(2)
+    for stored, new in ((keys, key), (values, value)):  # appended where the sentence is
+        assert torch.equal(stored[slots, steps], new)
+    assert torch.equal(paths[:, :, steps], torch.arange(BEAMS).expand(2, -1))
     for sentence in range(2):
         for beam in range(BEAMS):
-            place = slots[sentence], torch.arange(steps), paths[sentence, beam, :steps]
-            past = keys[place], values[place]
-            own = (torch.cat((each, new[sentence, beam, None])) for each, new in zip(past, (key, value), strict=True))
-            seen_keys, seen_values = (each.transpose(0, 1) for each in own)
+            place = slots[sentence], torch.arange(steps + 1), paths[sentence, beam, : steps + 1]
+            seen_keys, seen_values = keys[place].transpose(0, 1), values[place].transpose(0, 1)
             weights = (query[sentence, beam, :, None] @ seen_keys.transpose(1, 2) * scale).softmax(dim=-1)
-            expected = (weights @ seen_values).flatten()
-            torch.testing.assert_close(found[sentence, beam], expected, atol=1e-5, rtol=1e-5)
-    for each, new in zip(stored, (key, value), strict=True):  # appended where the sentence is
-        np.testing.assert_array_equal(each[slots, steps], new)
+            expected = (weights @ seen_values)[:, 0]
+            torch.testing.assert_close(found[sentence * BEAMS + beam], expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("heads", [2, 8, 12])
-def test_attention_to_the_source_ignores_padding(heads: int) -> None:
+@pytest.mark.parametrize(("heads", "size"), [(2, 12), (8, 32), (12, 6)])
+def test_attention_to_the_source_ignores_padding(heads: int, size: int) -> None:
     slots, lengths = torch.tensor([2, 1]), torch.tensor([5, 1, 4])
-    keys, values = torch.randn(2, 3, heads, 5, SIZE)
-    query = torch.randn(2, BEAMS, heads * SIZE)
-    of_keys, of_values = (each.transpose(1, 2).unsqueeze(2).contiguous().numpy() for each in (keys, values))
-    found = attend_source(query, of_keys, of_values, slots.numpy(), lengths.numpy(), 0.3)
+    keys, values = torch.randn(2, 3, 5, 1, heads, size)
+    query, found = torch.randn(2 * BEAMS, 1, heads, size), torch.empty(2 * BEAMS, heads, size)
+    kept = keys.numpy(), values.numpy(), slots.numpy(), np.empty((0, 0, 0), np.int64), lengths.numpy()
+    attend(0, 2, query.numpy(), *kept, np.float32(0.3), found.numpy())
     seen = (torch.arange(5) < lengths[slots][:, None])[:, None, None]
-    split = query.unflatten(2, (heads, SIZE)).transpose(1, 2)
-    mixed = F.scaled_dot_product_attention(split, keys[slots], values[slots], attn_mask=seen, scale=0.3)
-    torch.testing.assert_close(found, mixed.transpose(1, 2).flatten(2), atol=1e-5, rtol=1e-5)
+    split = query[:, 0].unflatten(0, (2, BEAMS)).transpose(1, 2)
+    of_keys, of_values = (each[slots, :, 0].transpose(1, 2) for each in (keys, values))
+    mixed = F.scaled_dot_product_attention(split, of_keys, of_values, attn_mask=seen, scale=0.3)
+    torch.testing.assert_close(found.unflatten(0, (2, BEAMS)), mixed.transpose(1, 2), atol=1e-5, rtol=1e-5)
 
 
 def test_paths_follow_parents() -> None:
@@ -59,15 +61,19 @@ def test_paths_follow_parents() -> None:
     assert torch.equal(paths, expected)
 
 
-def test_the_norm_of_a_sum() -> None:
-    x, branch, weight, bias = (
-        torch.randn(2, 3, 24) * 5,
-        torch.randn(2, 3, 24),
-        torch.randn(24),
-        torch.randn(24),
-    )
-    expected = F.layer_norm(x + branch, (24,), weight, bias, 1e-5)
-    torch.testing.assert_close(add_norm(x, branch, weight, bias, 1e-5), expected, atol=1e-5, rtol=1e-5)
+def test_a_norm() -> None:
+    rows, weight, bias = torch.randn(6, 24) * 5, torch.randn(24), torch.randn(24)
+    expected, found = F.layer_norm(rows, (24,), weight, bias, 1e-5), torch.empty(6, 24)
+    norm(rows.numpy(), torch.stack((weight, bias)).numpy(), np.float32(1e-5), found.numpy())
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_powers_of_two() -> None:
+    exponents = torch.linspace(-130.0, 130.0, 4001)
+    found = exponents.clone()
+    powers_of_two(found.numpy(), np.empty(len(found), np.int32))
+    torch.testing.assert_close(found, exponents.clamp(-126, 126).exp2(), atol=0, rtol=3e-7)
+    assert powers_of_two(torch.ones(3).numpy(), np.empty(3, np.int32)) == 6.0
 
 
 @pytest.mark.parametrize("vocabulary", [1, 63, 1024, 2500])

@@ -19,12 +19,12 @@ from knnmt.decode.cache import Cache, StaticCache
 from knnmt.decode.graph import Replayed
 from knnmt.decode.kernels import WORTH, extend, normalise
 from knnmt.decode.paths import PathCache, SourceKeys
-from knnmt.decode.ready import ready
 from knnmt.decode.repetition import EVERY, ends, runs_at_end
 from knnmt.loops import share_evenly
 from knnmt.model.shortlist import Shortlist
 from knnmt.model.tokenizer import SpecialTokens
 from knnmt.model.transformer import Encoded, States, Transformer
+from knnmt.ready import ready
 from knnmt.trace import NO_TRACE, Trace
 
 NEVER = -1.0e9  # score of an impossible hypothesis; finite, so that sums stay comparable

@@ -8,12 +8,12 @@ times as many keys costs less than copying them.
 import torch
 from torch import Tensor
 
-from knnmt.model.transformer import Encoded, Past, Transformer
+from knnmt.model.transformer import Encoded, Transformer
 
 FIRST_STEPS = 32  # initial capacity, doubled when full
 
 
-class Cache(Past):
+class Cache:
     """Keys and values of B sentences with K beams; `keys[layer]` is (B, H, steps·K, e)."""
 
     def __init__(self, model: Transformer, source: Encoded, beams: int) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knnmt.loops import compiled, share_evenly
+from knnmt.loops import compiled, largest, share_evenly
 from knnmt.model.kernels import exponentials
 
 Floats = NDArray[np.float32]
@@ -46,15 +46,6 @@ def _normalise(first: int, last: int, rows: Floats, found: Floats) -> None:
             if highest > -np.inf:
                 whole += exponentials(some, most, powers[:count])
         found[row] = most + np.log(whole)
-
-
-@compiled
-def largest(row: Floats) -> Any:
-    """The maximum of a row."""
-    most = np.float32(-np.inf)
-    for number in range(len(row)):
-        most = max(most, row[number])
-    return most
 
 
 @compiled

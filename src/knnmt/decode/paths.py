@@ -7,46 +7,39 @@ leave the batch leave their keys where they are; `slots` says where those of the
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from knnmt.model.kernels import add_norm, attend_past, attend_source, reorder
-from knnmt.model.transformer import Attention, Encoded, Past, Transformer
+from knnmt.model.kernels import reorder
+from knnmt.model.transformer import Encoded, Transformer
 
 FIRST_STEPS = 32  # initial capacity, doubled when full
 
 
-class PathCache(Past):
-    """Keys and values of B sentences with K beams; `keys[layer]` is a pair of (B, steps, K, H, e)."""
+class PathCache:
+    """Keys and values of B sentences with K beams; `keys` is (layers, 2, B, steps, K, H, e)."""
 
     def __init__(self, model: Transformer, source: Encoded, beams: int) -> None:
         batch, heads, _, size = source.keys[0][0].shape
-        shape = batch, FIRST_STEPS, beams, heads, size
-        self.keys = [(np.empty(shape, np.float32), np.empty(shape, np.float32)) for _ in model.decoder.layers]
+        self.keys = np.empty((len(source.keys), 2, batch, FIRST_STEPS, beams, heads, size), np.float32)
         self.slots = np.arange(batch)
         self.paths = np.zeros((batch, beams, FIRST_STEPS), np.int64)
+        self.lengths = np.ones(batch, np.int64)  # with the step that is computed
         self.length = 0
-
-    def attend(self, layer: int, projected: Tensor, attention: Attention) -> Tensor:
-        """Append a step, and attend from it. projected: (B, K, 3d), query, key and value; (B, K, d)."""
-        keys, values = self.keys[layer]
-        return attend_past(projected, keys, values, self.slots, self.paths, self.length, attention.scale)
-
-    def add_norm(self, layer: nn.LayerNorm, x: Tensor, branch: Tensor) -> Tensor:
-        """The layer norm of a sum."""
-        return add_norm(x, branch, layer.weight, layer.bias, layer.eps)
 
     def advance(self, parents: Tensor) -> None:
         """Finish a step: beam b continues beam parents[:, b]. parents: (B, K) int64."""
         self.length += 1
+        self.lengths += 1
         reorder(self.paths, parents.numpy(), self.length)
 
     def reserve(self, step: int) -> bool:
         """Make sure that there is capacity for a step; says whether the cache had to grow."""
         if step < self.paths.shape[2]:
             return False
-        self.keys = [(_longer(keys[self.slots], 1), _longer(values[self.slots], 1)) for keys, values in self.keys]
-        self.slots = np.arange(len(self.slots))
+        self.keys = _longer(self.keys[:, :, self.slots], 3)
+        self.slots, self.lengths = np.arange(len(self.slots)), self.lengths[: len(self.slots)]
         self.paths = _longer(self.paths, 2)
         return True
 
@@ -56,28 +49,19 @@ class PathCache(Past):
 
 
 class SourceKeys:
-    """The source's keys and values as a past of one beam, and how many of them a sentence has."""
+    """The source's keys and values as a past that all beams share; `keys` is (layers, 2, B, S, 1, H, e)."""
 
     def __init__(self, source: Encoded) -> None:
-        self.keys = [(_of_one_beam(keys), _of_one_beam(values)) for keys, values in source.keys]
+        pairs = torch.stack([torch.stack(pair) for pair in source.keys])
+        self.keys: NDArray[np.float32] = pairs.transpose(3, 4).unsqueeze(4).contiguous().numpy()
+        self.paths = np.empty((0, 0, 0), np.int64)
         self.lengths = source.mask.sum(dim=1).numpy()
         self.slots = np.arange(len(self.lengths))
-
-    def attend(self, layer: int, projected: Tensor, attention: Attention) -> Tensor:
-        """Attend to the source from queries (B, K, d) of a layer. (B, K, d)."""
-        keys, values = self.keys[layer]
-        return attend_source(projected, keys, values, self.slots, self.lengths, attention.scale)
 
     def keep(self, rows: Tensor) -> "SourceKeys":
         """Keep only these sentences. rows: (N,) int64."""
         self.slots = self.slots[rows.numpy()]
         return self
-
-
-def _of_one_beam(keys: Tensor) -> NDArray[np.float32]:
-    """(B, H, S, e) to (B, S, 1, H, e)."""
-    found: NDArray[np.float32] = keys.transpose(1, 2).unsqueeze(2).contiguous().numpy()
-    return found
 
 
 def _longer(stored: NDArray[Any], axis: int) -> NDArray[Any]:

@@ -10,11 +10,12 @@ from weakref import WeakSet
 
 import torch
 
-from knnmt.decode import ready
+from knnmt import ready
 from knnmt.decode.batches import batches
 from knnmt.decode.beam import search
 from knnmt.decode.kernels import extend
 from knnmt.decode.settings import TranslateSettings
+from knnmt.model.panels import Panels
 from knnmt.model.represent import padded
 from knnmt.model.tokenizer import SpecialTokens
 from knnmt.model.transformer import Transformer
@@ -37,7 +38,14 @@ def rehearse(model: Transformer, special: SpecialTokens) -> None:
             if len(fitting) == size:
                 _search(model, special, lengths, [STEPS] * size, (BEAMS,))
     if model.device.type == "cpu" and model.decoder.embedding.weight.dtype == torch.float32:
-        ready.begin(lambda: _search(model, special, PAIR, (4, 3), (1, 2)), extend.cached)  # type: ignore[attr-defined]
+        ready.begin(lambda: _use_loops(model, special), extend.cached)  # type: ignore[attr-defined]
+
+
+@torch.inference_mode()
+def _use_loops(model: Transformer, special: SpecialTokens) -> None:
+    """Use each compiled loop once."""
+    Panels(torch.zeros(1, 4), None, in_bytes=True)(torch.zeros(1, 4))  # steps have their own way to both precisions
+    _search(model, special, PAIR, (4, 3), (1, 2))
 
 
 @torch.inference_mode()

@@ -1,17 +1,16 @@
 """Linear layers, in the layout and the precision that a processor is fastest with.
 
-`Linear` keeps its weight as it was loaded, for any device, until `pack` converts it for the CPU: to oneDNN's layout,
-1.5 to 4 times as fast for the few rows of a decoding step, or to 8 bits.
+`Linear` keeps its weight as it was loaded, for any device, until `pack` converts it for the CPU: to oneDNN's layout, or
+to 8 bits. The steps of a search have a way of their own through the decoder's layers (`model.steps`).
 """
 
-from collections.abc import Callable
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from knnmt.model.int8 import Matrix
+from knnmt.model.panels import ACTIVATIONS, Panels
 
 Precision = Literal["float32", "float16", "bfloat16", "int8"]
 # what weights are loaded as
@@ -19,14 +18,6 @@ DTYPES: dict[Precision, torch.dtype] = {
     "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.float32,
 }  # fmt: skip
 NAMES: dict[torch.dtype, Precision] = {dtype: name for name, dtype in DTYPES.items() if name != "int8"}
-
-# each with oneDNN's name
-ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
-    "none": (lambda x: x, "none"),
-    "relu": (F.relu, "relu"),
-    "gelu": (F.gelu, "gelu"),
-    "silu": (F.silu, "swish"),
-}
 
 
 class Linear(nn.Module):
@@ -37,12 +28,12 @@ class Linear(nn.Module):
         self.weight = nn.Parameter(torch.empty(outputs, inputs))
         self.bias: nn.Parameter | None = nn.Parameter(torch.empty(outputs))
         self.activation = activation
-        self._packed: Callable[[Tensor], Tensor] | None = None
+        self._packed: OneDnn | Panels | None = None
 
     @property
     def precision(self) -> Precision:
         """The precision that it computes in."""
-        return "int8" if isinstance(self._packed, Int8) else NAMES[self.weight.dtype]
+        return "int8" if isinstance(self._packed, Panels) else NAMES[self.weight.dtype]
 
     def pack(self, precision: Precision) -> None:
         """Convert the weight for the CPU, if it can compute faster with it in that precision."""
@@ -50,18 +41,27 @@ class Linear(nn.Module):
             return
         weight, bias = self.weight.detach(), None if self.bias is None else self.bias.detach()
         if precision == "int8":
-            self._packed = Int8(weight, bias, self.activation)
+            self._packed = Panels(weight, bias, self.activation, in_bytes=True)
         elif packable(weight.dtype):
             self._packed = OneDnn(weight, bias, self.activation)
         else:
             return
         self.weight = nn.Parameter(weight.new_empty(0), requires_grad=False)
 
+    def panels(self) -> Panels:
+        """The layer as compiled loops read it: itself in 8 bits, a copy in float32."""
+        if isinstance(self._packed, Panels):
+            return self._packed
+        weight = self.weight if self._packed is None else self._packed.weight.to_dense()
+        return Panels(
+            weight.detach(), None if self.bias is None else self.bias.detach(), self.activation, in_bytes=False
+        )
+
     def __call__(self, x: Tensor) -> Tensor:
         """(..., inputs) to (..., outputs)."""
         if self._packed is not None:
             return self._packed(x)
-        return ACTIVATIONS[self.activation][0](F.linear(x, self.weight, self.bias))
+        return ACTIVATIONS[self.activation].torch(F.linear(x, self.weight, self.bias))
 
 
 class OneDnn:
@@ -69,7 +69,7 @@ class OneDnn:
 
     def __init__(self, weight: Tensor, bias: Tensor | None, activation: str) -> None:
         self.weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, None)
-        self.bias, self.activation = bias, ACTIVATIONS[activation][1]
+        self.bias, self.activation = bias, ACTIVATIONS[activation].onednn
 
     def __call__(self, x: Tensor) -> Tensor:
         """(..., inputs) to (..., outputs)."""
@@ -77,22 +77,6 @@ class OneDnn:
             x, self.weight, self.bias, self.activation, [], "none"
         )
         return found
-
-
-class Int8:
-    """A layer in 8 bits: weights have a scale for each output, rows of inputs one each, found as they come.
-
-    A row's result depends on nothing but that row, so a translation does not depend on its batch.
-    """
-
-    def __init__(self, weight: Tensor, bias: Tensor | None, activation: str) -> None:
-        self.matrix, self.bias = Matrix(weight), None if bias is None else bias.float().numpy()
-        self.activation = ACTIVATIONS[activation][0]
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """(..., inputs) to (..., outputs)."""
-        found = self.matrix(x.reshape(-1, x.size(-1)), self.bias)
-        return self.activation(found).view(*x.shape[:-1], -1)
 
 
 def packable(dtype: torch.dtype) -> bool:

@@ -6,7 +6,8 @@ once per sentence and shared by its beams, which are just more query rows. Infer
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from functools import cached_property
+from typing import Literal, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from knnmt.model.linear import Linear, Precision
+from knnmt.model.steps import CompiledLayers, Kept
 
 # not cuDNN's, which is compiled for every new shape: text that was not seen before has one at each step
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
@@ -66,38 +68,16 @@ class Encoded(NamedTuple):
         added = None if self.added is None else self.added[rows]
         return Encoded(self.states[rows], self.mask[rows], added, tuple((k[rows], v[rows]) for k, v in self.keys))
 
-    def attend(self, layer: int, projected: Tensor, attention: "Attention") -> Tensor:
-        """Attend to the source from queries (B, Q, d) of a layer. (B, Q, d)."""
-        (query,) = attention.split(projected, 1)
-        return attention.mix(query, *self.keys[layer], self.added)
 
-
-class Seen(Protocol):
-    """What the decoder attends to: the source, or the past."""
-
-    def attend(self, layer: int, projected: Tensor, attention: "Attention") -> Tensor:
-        """Attend from new rows of a layer, (B, Q, d) queries or (B, Q, 3d) queries, keys and values. (B, Q, d)."""
-        ...
-
-
-class Past:
+class Past(Protocol):
     """The past of self-attention: takes the new keys and values of a layer, and gives all so far and a mask."""
 
     def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """New keys and values (B, H, Q, e); returns keys, values (B, H, L, e) and a mask (B or 1, 1, Q, L)."""
-        raise NotImplementedError
-
-    def attend(self, layer: int, projected: Tensor, attention: "Attention") -> Tensor:
-        """Append new rows, and attend from them. projected: (B, Q, 3d), query, key and value; (B, Q, d)."""
-        query, keys, values = attention.split(projected, 3)
-        return attention.mix(query, *self.append(layer, keys, values))
-
-    def add_norm(self, layer: nn.LayerNorm, x: Tensor, branch: Tensor) -> Tensor:
-        """The layer norm of a sum."""
-        return norm(layer, x + branch)
+        ...
 
 
-class Causal(Past):
+class Causal:
     """The past of a known target: a causal mask, and nothing cached."""
 
     def __init__(self, length: int, like: Tensor) -> None:
@@ -222,27 +202,25 @@ class DecoderLayer(nn.Module):
         keys, values = self.cross_attention.split(self.cross_attention.inputs(states), 2)
         return keys.contiguous(), values.contiguous()
 
-    def forward(self, x: Tensor, index: int, source: Seen, past: Past) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, index: int, source: Encoded, past: Past) -> tuple[Tensor, Tensor]:
         """x: (B, Q, d), Q new rows. Returns the layer's output and the input of its feed-forward block."""
-        assert self.cross_attention.query is not None
-        inner = norm(self.self_norm, x) if self.norm_first else x
-        branch = self.self_attention.output(past.attend(index, self.self_attention.inputs(inner), self.self_attention))
-        x, inner = self._added(x, branch, self.self_norm, self.cross_norm, past)
-        branch = self.cross_attention.output(
-            source.attend(index, self.cross_attention.query(inner), self.cross_attention)
-        )
-        x, inner = self._added(x, branch, self.cross_norm, self.ffn_norm, past)
-        branch = self.ffn(inner)
-        return (x + branch if self.norm_first else past.add_norm(self.ffn_norm, x, branch)), inner
+        own, cross = self.self_attention, self.cross_attention
+        assert cross.query is not None
+        query, keys, values = own.split(own.inputs(norm(self.self_norm, x) if self.norm_first else x), 3)
+        branch = own.output(own.mix(query, *past.append(index, keys, values)))
+        x, inner = self._added(x, branch, self.self_norm, self.cross_norm)
+        (query,) = cross.split(cross.query(inner), 1)
+        branch = cross.output(cross.mix(query, *source.keys[index], source.added))
+        x, inner = self._added(x, branch, self.cross_norm, self.ffn_norm)
+        x = x + self.ffn(inner)
+        return (x if self.norm_first else norm(self.ffn_norm, x)), inner
 
-    def _added(
-        self, x: Tensor, branch: Tensor, own: nn.LayerNorm, following: nn.LayerNorm, past: Past
-    ) -> tuple[Tensor, Tensor]:
+    def _added(self, x: Tensor, branch: Tensor, own: nn.LayerNorm, following: nn.LayerNorm) -> tuple[Tensor, Tensor]:
         """The sum of residual and branch, normalised by its own norm, and the input of the branch that follows."""
+        x = x + branch
         if self.norm_first:
-            x = x + branch
             return x, norm(following, x)
-        x = past.add_norm(own, x, branch)
+        x = norm(own, x)
         return x, x
 
 
@@ -310,15 +288,27 @@ class Transformer(nn.Module):
         keys = tuple(layer.source_keys(states) for layer in self.decoder.layers)  # type: ignore[operator]
         return Encoded(states, mask, added, keys)
 
-    def step(self, ids: Tensor, position: Tensor, source: Seen, past: Seen) -> States:
-        """States of one position (1,) for K beams of each sentence. ids: (B, K), the tokens before it."""
-        return self._decode(ids, self.decoder.positions[position], source, past)
+    @cached_property
+    def compiled_layers(self) -> CompiledLayers:
+        """The decoder's layers as compiled steps have them."""
+        return CompiledLayers(self.decoder.layers)
+
+    def step(self, ids: Tensor, position: Tensor, source: Encoded | Kept, past: Past | Kept) -> States:
+        """States of one position (1,) for K beams of each sentence. ids: (B, K), the tokens before it.
+
+        On a CPU that keeps keys for compiled loops, source and past are both `Kept`.
+        """
+        positions = self.decoder.positions[position]
+        if isinstance(source, Encoded):
+            return self._decode(ids, positions, source, cast(Past, past))
+        inner, output = self.compiled_layers(self.decoder.embed(ids, positions), source, cast(Kept, past))
+        return States(inner, self.decoder.finish(output))
 
     def force(self, ids: Tensor, source: Encoded) -> States:
         """States of all positions of known targets. ids: (B, T), the token before each position."""
         return self._decode(ids, self.decoder.positions[: ids.size(1)], source, Causal(ids.size(1), source.states))
 
-    def _decode(self, ids: Tensor, positions: Tensor, source: Seen, past: Seen) -> States:
+    def _decode(self, ids: Tensor, positions: Tensor, source: Encoded, past: Past) -> States:
         x = inner = self.decoder.embed(ids, positions)
         for index, layer in enumerate(self.decoder.layers):
             x, inner = layer(x, index, source, past)

@@ -9,11 +9,11 @@ import torch
 
 from knnmt.decode.batches import batches
 from knnmt.decode.beam import Hypothesis, search
-from knnmt.decode.ready import ready, searched
 from knnmt.decode.repetition import SPARE, longest_run
 from knnmt.decode.settings import TranslateSettings
 from knnmt.model.checkpoint import Model
 from knnmt.model.represent import padded
+from knnmt.ready import ready, searched
 from knnmt.retrieval.session import Retriever
 from knnmt.trace import Trace
 
@@ -58,7 +58,8 @@ class BatchSearch:
                 half = len(rows) // 2
                 ahead.extendleft((rows[half:], rows[:half]))
                 continue
-            searched(time.monotonic() - begun)
+            if model.device.type == "cpu":
+                searched(time.monotonic() - begun)
             for row, hypothesis in zip(rows, hypotheses, strict=True):
                 found[row] = hypothesis
             if progress is not None:

@@ -9,13 +9,13 @@ from knnmt.align.bitext import Bitext
 from knnmt.corpus.segment import Segment
 from knnmt.datastore import open_stores
 from knnmt.decode.batches import ON_GPU
-from knnmt.decode.ready import want
 from knnmt.decode.rehearsal import rehearse
 from knnmt.decode.settings import TranslateSettings
 from knnmt.errors import DataError, UsageError
 from knnmt.languages import Languages as PairOfLanguages
 from knnmt.languages import standard_tag
 from knnmt.model.checkpoint import EMBEDDED, Model, load
+from knnmt.ready import want
 from knnmt.retrieval.session import Retriever
 from knnmt.retrieval.tuned import Tuned, chosen_for
 from knnmt.store.digests import one_line

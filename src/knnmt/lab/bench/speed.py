@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from knnmt.datastore import Datastore
-from knnmt.decode.ready import want
 from knnmt.errors import DataError, UsageError
 from knnmt.lab.bench.clock import Clock, Steps, settle
 from knnmt.lab.bench.engines import other_engines
@@ -17,6 +16,7 @@ from knnmt.lab.bench.peak import Memory, peak
 from knnmt.lab.bench.runner import Runner, Shared, Skipped, Variant, runner_of, variants
 from knnmt.lab.bench.settings import OF_RETRIEVAL, BenchSettings, Sweep
 from knnmt.model.checkpoint import Model
+from knnmt.ready import want
 
 COMPILED = 120.0  # seconds in which loops are compiled on any machine: rounds are timed with them
 Progress = Callable[[str, int, int | None], None]  # the stage, the work done since the last call, the whole of it

@@ -1,15 +1,18 @@
-"""Whether the compiled loops of a step are ready: nobody waits for a compiler.
+"""Whether the compiled loops are ready: nobody waits for a compiler.
 
 To read them from the cache on disk takes half a second, and is done beside the start of a process. Where they were
-never compiled, that takes some ten seconds: it is done beside the work of a process that has enough of it, and a short
-one goes without. Searches that begin before the loops are ready run by torch, which finds the same up to rounding.
+never compiled, that takes some twenty seconds: it is done beside the work of a process that has enough of it, and a
+short one goes without. What runs before the loops are ready runs by torch, which finds the same up to rounding.
 """
 
 import atexit
+import logging
 import threading
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
+
+log = logging.getLogger(__name__)
 
 ENOUGH = 5.0  # seconds of searching after which a process compiles the loops
 
@@ -20,6 +23,7 @@ class Rehearsal:
     def __init__(self) -> None:
         self.ready, self.wanted = threading.Event(), threading.Event()
         self.known = threading.Event()  # whether the loops are cached: there is no use in waiting if not
+        self.over = threading.Event()  # done, or failed
         self.thread: threading.Thread | None = None
         self.begun, self.seconds, self.ending = 0.0, 0.0, False
         self._starting = threading.Lock()
@@ -35,13 +39,18 @@ class Rehearsal:
             self.thread.start()
 
     def _run(self, rehearse: Callable[[], None], cached: Callable[[], bool]) -> None:
-        if not cached():
+        try:
+            if not cached():
+                self.known.set()
+                self.wanted.wait()
+            if not self.ending:
+                rehearse()
+                self.ready.set()
+        except Exception:  # torch does the work then
+            log.warning("compiled loops are not available: decoding runs slower, by torch", exc_info=True)
+        finally:
             self.known.set()
-            self.wanted.wait()
-        if not self.ending:
-            rehearse()
-            self.ready.set()
-            self.known.set()
+            self.over.set()
 
     def _end(self) -> None:
         """A compiler that is torn down while it works may crash."""
@@ -57,15 +66,15 @@ begin = _rehearsal.begin
 
 def ready(within: float = 0.0) -> bool:
     """Whether the loops are ready; if they are cached, waits until so many seconds after the rehearsal began."""
-    if threading.current_thread() is _rehearsal.thread:
+    if _rehearsal.ready.is_set() or threading.current_thread() is _rehearsal.thread:
         return True
-    if _rehearsal.thread is not None:
+    if within and _rehearsal.thread is not None:
         _rehearsal.known.wait(max(0.0, _rehearsal.begun + within - time.monotonic()))
     return _rehearsal.ready.is_set()
 
 
 def searched(seconds: float) -> None:
-    """Count the time of a search."""
+    """Count the time of a search on a CPU."""
     _rehearsal.seconds += seconds
     if _rehearsal.seconds > ENOUGH:
         _rehearsal.wanted.set()
@@ -74,4 +83,6 @@ def searched(seconds: float) -> None:
 def want(seconds: float = 0.0) -> bool:
     """Compile the loops if they are not cached: there is much to do. Waits for it so long; says whether it is done."""
     _rehearsal.wanted.set()
-    return _rehearsal.ready.wait(seconds) if _rehearsal.thread is not None else False
+    if _rehearsal.thread is not None:
+        _rehearsal.over.wait(seconds)
+    return _rehearsal.ready.is_set()

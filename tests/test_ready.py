@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from knnmt.decode import ready as module
-from knnmt.decode.ready import ENOUGH, Rehearsal, ready, searched, want
+from knnmt import ready as module
+from knnmt.ready import ENOUGH, Rehearsal, ready, searched, want
 
 
 @pytest.fixture
@@ -57,3 +57,15 @@ def test_the_first_rehearsal_counts(rehearsal: Rehearsal) -> None:
     rehearsal.begin(lambda: called.append("second"), lambda: True)
     assert want(10)
     assert called == ["first"]
+
+
+def test_nobody_waits_for_a_rehearsal_that_failed(rehearsal: Rehearsal, caplog: pytest.LogCaptureFixture) -> None:
+    def fails() -> None:
+        raise OSError("no space left on device")
+
+    rehearsal.begin(fails, lambda: True)
+    begun = time.monotonic()
+    assert not want(60)
+    assert not ready(60)
+    assert time.monotonic() - begun < 30
+    assert "no space left on device" in caplog.text
