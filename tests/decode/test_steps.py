@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from knnmt.decode.beam import Hypothesis, search
-from knnmt.decode.rehearsal import _search as rehearsed
+from knnmt.decode.rehearsal import _use_loops as rehearsed
 from knnmt.jit import _Loop
 from knnmt.model.checkpoint import FAMILIES, convert
 from knnmt.model.linear import Precision
