@@ -91,7 +91,7 @@ NprobeOption = Annotated[
 ]
 DeviceOption = Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:N.")]
 PrecisionOption = Annotated[str, typer.Option(help="Precision: auto, float32, float16, bfloat16 or int8.")]
-ShortlistOption = Annotated[Path | None, typer.Option(help="Shortlist file from `knnmt shortlist`; faster on a CPU.")]
+ShortlistOption = Annotated[Path | None, typer.Option(help="Shortlist file from `knnmt shortlist`: speed on a CPU.")]
 ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads. [default: all cores, at most 16]")]
 WorkersOption = Annotated[int | None, typer.Option(min=1, help="Worker threads. [default: all cores]")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
