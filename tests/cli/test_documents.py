@@ -59,7 +59,7 @@ def test_a_folder(tiny: Path, tmp_path: Path) -> None:
     assert (out / "page.html").read_bytes().endswith(b"</p>\r\n")
     again = knnmt("translate", folder / "page.html", folder / "de" / "app.pot", "-o", out, "-m", tiny, *GREEDY)
     assert sorted(path.name for path in out.iterdir()) == ["app.po", "de", "page.html"]
-    assert again.stderr.startswith("2 files: ")
+    assert "2 files: " in again.stderr
 
 
 def test_wrong_use(tiny: Path, tmp_path: Path) -> None:
