@@ -86,12 +86,8 @@ def using(translator: Translator, store: "Path | Datastore", system: str, weight
 
 def translated(translator: Translator, texts: list[str], beam: int = 5) -> list[str]:
     """Translations by the decoding alone."""
-    return [
-        found.text
-        for found in translator.translate(
-            texts, TranslateSettings(beam=beam, exact=False, spans=False, sentences=False)
-        )
-    ]
+    settings = TranslateSettings(beam=beam, exact=False, spans=False, sentences=False)
+    return [found.text for found in translator.translate(texts, settings)]
 
 
 def wanted(translator: Translator, target: str) -> str:

@@ -19,7 +19,7 @@ from knnmt.translate.result import Translation, concatenated
 from knnmt.translate.search import BatchSearch
 
 CHARACTERS = 4  # of a token, roughly
-LIKE_SEGMENTS = 2  # times as long as a store's mean segment a text may be, to be like one
+LIKE_SEGMENTS = 3  # times as long as a store's mean segment a text may be, to be like one
 
 
 @dataclass(frozen=True)

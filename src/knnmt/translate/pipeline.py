@@ -97,11 +97,13 @@ class Pipeline:
         return unit_of(source, self._kinds, self._languages.source, sentences=sentences)
 
     def _stays_whole(self, unit: Unit) -> bool:
-        """Whether a text of several sentences is better not split: the store has segments like it, and none of its
-        sentences alone."""
+        """Whether a text of several sentences is better not split: the store has segments like it, and sentences of
+        less than half of it."""
         text = unit.given.text
-        short = len(text) <= self._lines.whole and text == one_line(text)
-        return short and not any(self._known(written(sentence.core)) for sentence in unit.sentences)
+        if len(text) > self._lines.whole or text != one_line(text):
+            return False
+        sentences = (written(sentence.core) for sentence in unit.sentences)
+        return 2 * sum(len(sentence) for sentence in sentences if self._known(sentence)) < len(text)
 
     def _known(self, text: str) -> bool:
         """Whether the store has a text, and a translation of it with as many lines."""

@@ -79,6 +79,7 @@ class TranslationOut(BaseModel):
     text: str
     score: float
     match: MatchOut | None
+    problems: list[str] = Field(description="what the checks found and could not mend: that sentence is untranslated")
     alternatives: list[AlternativeOut]
     tokens: list[TokenOut] = Field(validation_alias="evidence")
 
