@@ -54,6 +54,7 @@ def measure(model: str, precision: str, texts: list[str]) -> tuple[int, int]:
 
 
 def main() -> None:
+    """Measure each precision in a process of its own, or one in this."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("texts", type=Path)
     parser.add_argument("--model", default=EMBEDDED)

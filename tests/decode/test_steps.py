@@ -41,7 +41,7 @@ def test_threads_share_sentences_or_work_together(
 
 def compiled() -> dict[str, int]:
     """How many times each loop was compiled, or read from the cache on disk."""
-    loops = [each for each in gc.get_objects() if isinstance(each, _Loop) and each._created is not None]
+    loops = [each for each in gc.get_objects() if type(each) is _Loop and each._created is not None]
     return {f"{loop._function.__module__}.{loop._function.__name__}": len(loop._created.overloads) for loop in loops}
 
 

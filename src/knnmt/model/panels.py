@@ -141,7 +141,7 @@ def multiply(first: int, last: int, matrix: Ints, rows: Floats, activation: int,
         bits, powers = np.empty(end - begin, np.int32), np.empty(end - begin, np.float32)
         for row in range(len(rows)):
             activate(out[row, begin:end], activation, bits, powers)
-    if len(numbers):  # they live until here
+    if len(numbers):  # used here, so that numba does not free them while tiles read their addresses
         numbers[0, 0], scale[0] = 0, 0.0
 
 

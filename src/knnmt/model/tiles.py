@@ -17,6 +17,11 @@ from knnmt.jit import intrinsic
 COLUMNS = 64  # of a tile
 ROWS = 5  # of a tile, at most
 HEADS = {True: 3, False: 1}  # vectors of 64 before the weights, in bytes or not
+VNNI = {16: "avx512vnni", 8: "avxvnni", 4: ""}  # the feature that multiplies bytes four at a time, by lanes
+PAIRS = {  # instructions that multiply bytes two at a time, and add pairs of what they give, by lanes
+    16: ("llvm.x86.avx512.pmaddubs.w.512", "llvm.x86.avx512.pmaddw.d.512"),
+    8: ("llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd"),
+}
 SIZE = 4  # bytes of a float, or of the four inputs in bytes that are multiplied at once
 
 
@@ -33,12 +38,12 @@ def features() -> frozenset[str]:
 
 def sums_of_bytes_fit() -> bool:
     """Whether products of bytes are added in 32 bits."""
-    return "avx2" not in features() or bool({"avx512vnni", "avxvnni"} & features())
+    return "avx2" not in features() or VNNI[lanes()] in features()
 
 
 def lanes() -> int:
     """Numbers of 32 bits in a vector."""
-    return 16 if "avx512f" in features() else 8 if "avx2" in features() else 4
+    return 16 if "avx512bw" in features() else 8 if "avx2" in features() else 4
 
 
 @intrinsic
@@ -118,16 +123,15 @@ class _Tile:
         if not self.in_bytes:
             flags = ["contract"]
             return builder.fadd(sums, builder.fmul(inputs, weights, flags=flags), flags=flags)
-        if self.lanes >= 8 and sums_of_bytes_fit() and (self.lanes == 8 or "avx512vnni" in features()):
-            name = f"llvm.x86.avx512.vpdpbusd.{32 * self.lanes}"
-            return self._call(name, self.vector, sums, inputs, weights)
-        if self.lanes == 8:
-            eight, sixteen = ir.VectorType(ir.IntType(8), 32), ir.VectorType(ir.IntType(16), 16)
+        if VNNI[self.lanes] in features():
+            return self._call(f"llvm.x86.avx512.vpdpbusd.{32 * self.lanes}", self.vector, sums, inputs, weights)
+        if self.lanes in PAIRS:
+            products, added = PAIRS[self.lanes]
+            eight = ir.VectorType(ir.IntType(8), 4 * self.lanes)
+            sixteen = ir.VectorType(ir.IntType(16), 2 * self.lanes)
             pair = builder.bitcast(inputs, eight), builder.bitcast(weights, eight)
-            pairs = self._call("llvm.x86.avx2.pmadd.ub.sw", sixteen, *pair)
-            return builder.add(
-                sums, self._call("llvm.x86.avx2.pmadd.wd", self.vector, pairs, ir.Constant(sixteen, [1] * 16))
-            )
+            ones = ir.Constant(sixteen, [1] * sixteen.count)
+            return builder.add(sums, self._call(added, self.vector, self._call(products, sixteen, *pair), ones))
         for byte in range(4):
             own = builder.and_(builder.lshr(inputs, self._all(8 * byte)), self._all(255))
             weight = builder.ashr(builder.shl(weights, self._all(24 - 8 * byte)), self._all(24))
