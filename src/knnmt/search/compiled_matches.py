@@ -119,11 +119,11 @@ def count(
                     table[slot, 1] += shares[at]
         if done:
             heap = np.zeros(best.shape[1], np.int64)
-            least = np.int64(0)
+            least = np.int64(1)
             for slot in range(len(table)):
-                if table[slot, 1] >= least and table[slot, 1] > 0:
+                if table[slot, 1] >= least:
                     _replace_least(heap, np.int64(table[slot, 1]) << 32 | (np.int64(TOP) - table[slot, 0]))
-                    least = heap[0] >> 32
+                    least = max(np.int64(1), heap[0] >> 32)
             _unpack(heap, best[sentence], scores[sentence])
 
 
@@ -270,7 +270,7 @@ def _squared(row: Bytes, state: Floats) -> Any:
 def _slot(table: Ints, factor: int, shift: int, segment: int) -> int:
     """Where a segment is in a table, or the empty slot where it belongs."""
     slot = np.int64(np.uint32(np.uint32(segment) * np.uint32(factor)) >> np.uint32(shift))
-    while table[slot, 0] != segment + 1 and table[slot, 0] != 0:
+    while (table[slot, 0] != segment + 1) & (table[slot, 0] != 0):  # one branch, which is seldom taken
         slot = slot + 1 if slot + 1 < len(table) else 0
     return slot
 
