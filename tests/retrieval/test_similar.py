@@ -50,9 +50,11 @@ def shares(tokens: torch.Tensor, log_p: torch.Tensor) -> dict[int, float]:
 
 def limited(limits: similar.Limits) -> Any:
     """The system, bound by these limits."""
-    named = {"BEST": limits.best, "OFFERED": limits.offered, "COMMON": limits.common, "WORK": limits.work}
-    taken, least = limits.taken
-    return patch.multiple(system, ALIKE=limits.alike, BY_STATE=limits.by_state, TAKEN=taken, LEAST=least, **named)
+    named: dict[str, Any] = {
+        "BEST": limits.best, "OFFERED": limits.offered, "COMMON": limits.common, "WORK": limits.work,
+        "ALIKE": limits.alike, "BY_STATE": limits.by_state, "TAKEN": limits.taken[0], "LEAST": limits.taken[1],
+    }  # fmt: skip
+    return patch.multiple(system, **named)
 
 
 def assert_as_oracle(

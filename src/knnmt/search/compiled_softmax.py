@@ -24,7 +24,7 @@ Bytes = NDArray[np.int8]
 Ints = NDArray[np.integer[Any]]
 
 TOGETHER = 8  # numbers of a row that are read in one pass over the rows
-FADED = 24.0  # times T: rows that are so much farther than the nearest have no share; all of them had less than 1e-7
+FADED = 15.0  # times T: rows that are so much farther than the nearest have no share; they weigh 3e-7 of that
 WORTH = 1 << 15  # row comparisons that are worth a thread
 
 
@@ -97,7 +97,7 @@ def lay_out(first: int, last: int, values: Bytes, rows: Bytes, norms: Floats) ->
     """From rows (B, N, p) of sentences first to last to (B, p, N), with their squared lengths (B, N)."""
     for sentence in range(first, last):
         for n in range(values.shape[1]):
-            squared = 0
+            squared = np.int32(0)
             for number in range(values.shape[2]):
                 value = np.int32(values[sentence, n, number])
                 rows[sentence, number, n] = value
