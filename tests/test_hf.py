@@ -230,7 +230,8 @@ class Oracle:
             found = systems.knn(self.arrays, state, self.settings)
         elif self.chosen.system == "similar":
             limits = similar.Limits(
-                self.chosen.segments, by_segments.BEST, by_segments.OFFERED, by_segments.COMMON, by_segments.ALIKE
+                self.chosen.segments, by_segments.BEST, by_segments.OFFERED, by_segments.COMMON, by_segments.WORK,
+                by_segments.ALIKE, by_segments.BY_STATE, (by_segments.TAKEN, by_segments.LEAST),
             )  # fmt: skip
             found = similar.similar(self.arrays, *sentence, state, self.settings, limits)
         else:

@@ -2,11 +2,15 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 
 from knnmt.align import AlignSettings
+from knnmt.build import similar
+from knnmt.build.context import Context
 from knnmt.build.settings import BuildSettings
 from knnmt.build.similar import LEAST, Statistics, principal, shares, spread
 from knnmt.datastore import Datastore
@@ -89,3 +93,20 @@ def test_a_budget_decides_how_wide_target_keys_are(model: Model, tmp_path: Path)
     (tmp_path / "c").mkdir()
     with pytest.raises(UsageError, match="give at least"):
         built(model, tmp_path / "c", budget=1000)
+
+
+@pytest.mark.parametrize(("width", "most"), [(256, 0.30), (512, 0.20), (1024, 0.20)])
+def test_all_that_is_opened_is_a_small_share_of_16_bit_keys(width: int, most: float) -> None:
+    """A corpus of 40,000 segments of 25 tokens a side, each with one link, in the arrays that the system opens."""
+    entries = 10**6
+    settings = SimpleNamespace(budget=None, part_tokens=8 << 20)
+    totals = np.array([entries // 25, entries, entries, entries])
+    context = cast(
+        "Context", SimpleNamespace(width=width, vocabulary=32_000, settings=settings, common=lambda _: totals)
+    )
+    sizes = {"segments": entries // 25, "entries": entries, "tokens": entries, "links": entries, "width": width}
+    sizes |= {f"{side}_small": similar._width(context, side) for side in ("source", "target")}
+    sizes |= {f"{side}_vocabulary": 32_000 for side in ("source", "target")}
+    opened = sum(similar._bytes(name, sizes) for name in SYSTEMS["similar"].arrays)
+    assert sizes["target_small"] >= 64
+    assert opened <= most * 2 * width * entries

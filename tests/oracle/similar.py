@@ -16,8 +16,12 @@ K1, B, SHARE = 1.2, 0.75, 512
 
 @dataclass(frozen=True)
 class Limits:
-    """What a sentence sees: whole segments, the best segments, tokens to choose from,
-    when a type is too common, and how many postings are walked. by_state: so many more than c by distance alone."""
+    """What a sentence sees: whole segments, the best segments, tokens to choose from, when a type is too common, and
+    how many postings are walked.
+
+    by_state: so many times c more are taken by distance alone; taken: where no c is given, so many for all tokens of a
+    sentence, and at least so many for each
+    """
 
     segments: int = 2
     best: int = 64
@@ -26,6 +30,7 @@ class Limits:
     work: int = 1 << 15
     alike: float = 2.0
     by_state: float = 0.5
+    taken: tuple[int, int] = (300, 8)
 
 
 def gathered(store: Store, projections: dict[str, NDArray[np.float32]]) -> Store:
@@ -105,6 +110,7 @@ def seen(
     ranked = sorted((-like, number) for number, like in enumerate(alike) if like > 0)
     best = [number for _, number in ranked[: limits.best]]
     entries = {entry for number in best[: limits.segments] for entry in spans[number]}
+    c = settings.c or max(limits.taken[1], math.ceil(limits.taken[0] / len(ids)))
     for kind, own in zip(ids, states, strict=True):
         offered = list(span(store["type_offsets"], kind))
         if len(offered) > limits.offered:
@@ -118,7 +124,7 @@ def seen(
             for place, (some, token) in enumerate(zip(far, offered, strict=True))
         ]
         nearest = sorted((some, place) for place, some in enumerate(far))
-        for _, place in sorted(rank)[: settings.c] + nearest[: math.ceil(limits.by_state * settings.c)]:
+        for _, place in sorted(rank)[:c] + nearest[: math.ceil(limits.by_state * c)]:
             entries |= {int(store["link_entries"][link]) for link in span(store["link_offsets"], offered[place])}
     return {entry for entry in entries if not removed[entry]}
 

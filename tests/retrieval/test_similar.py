@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knnmt.retrieval.session import Retriever
-from knnmt.search import compiled_softmax
+from knnmt.search import backend, compiled_softmax
+from knnmt.search.matches import Asked, Index, Limits, PartIndex
 from knnmt.settings import Metric
 from knnmt.systems import similar as system
 from knnmt.systems.settings import RetrievalSettings
@@ -49,13 +50,11 @@ def shares(tokens: torch.Tensor, log_p: torch.Tensor) -> dict[int, float]:
 
 def limited(limits: similar.Limits) -> Any:
     """The system, bound by these limits."""
-    named = {
-        "BEST": limits.best,
-        "OFFERED": limits.offered,
-        "COMMON": limits.common,
-        "ALIKE": limits.alike,
-    }
-    return patch.multiple(system, WORK=limits.work, **named)
+    named: dict[str, Any] = {
+        "BEST": limits.best, "OFFERED": limits.offered, "COMMON": limits.common, "WORK": limits.work,
+        "ALIKE": limits.alike, "BY_STATE": limits.by_state, "TAKEN": limits.taken[0], "LEAST": limits.taken[1],
+    }  # fmt: skip
+    return patch.multiple(system, **named)
 
 
 def assert_as_oracle(
@@ -85,20 +84,20 @@ def assert_as_oracle(
 @pytest.mark.parametrize("device", ["cpu", CUDA])
 @given(
     seed=st.integers(0, 2**32 - 1), metric=st.sampled_from(["squared", "euclidean", "cosine"]),
-    c=st.sampled_from([1, 2, 50]), segments=st.sampled_from([0, 1, 3]), best=st.sampled_from([1, 3, 64]),
+    c=st.sampled_from([None, 1, 2, 50]), segments=st.sampled_from([0, 1, 3]), best=st.sampled_from([1, 3, 64]),
     offered=st.sampled_from([1, 3, 64]), work=st.sampled_from([1, 4, 1000]),
     common=st.sampled_from([(1000, 0.25), (1, 0.4)]),
     adapt=st.sampled_from(["constant", "distance"]), weight=st.sampled_from([0.0, 0.3, 0.9]),
 )  # fmt: skip
 @settings(max_examples=80, deadline=None)
 def test_a_sentence_sees_and_a_state_finds_what_the_oracle_does(
-    device: str, seed: int, metric: Metric, c: int, segments: int, best: int, offered: int, common: Any,
+    device: str, seed: int, metric: Metric, c: int | None, segments: int, best: int, offered: int, common: Any,
     work: int, adapt: Any, weight: float,
 ) -> None:  # fmt: skip
     chosen = RetrievalSettings(
         system="similar", c=c, segments=segments, temperature=1.5, weight=weight, adapt=adapt, reach=4.0
     )
-    limits = similar.Limits(segments, best, offered, common, work)
+    limits = similar.Limits(segments, best, offered, common, work, taken=(6, 1))
     assert_as_oracle(drawn(seed, metric), chosen, limits, device=device)
 
 
@@ -170,3 +169,28 @@ def test_no_number_of_neighbours_changes_anything(tmp_path: Path) -> None:
     store = case.write(tmp_path / "store")
     few, many = (case.mixed(Retriever(store, CPU, RetrievalSettings(system="similar", k=k))) for k in (1, 64))
     np.testing.assert_array_equal(few, many)
+
+
+def test_a_sentence_needs_no_memory_for_segments_that_it_does_not_come_across() -> None:
+    """A part far behind 2^30 other segments: a score for each of those would take gigabytes."""
+    far, kind = 1 << 30, torch.tensor([0, 1])
+    part = PartIndex(
+        segments=torch.tensor([0, 1, 1], dtype=torch.int32), shares=torch.tensor([5, 3, 4], dtype=torch.int16),
+        states=torch.tensor([[1, 2], [3, 4], [9, 9]], dtype=torch.int8), starts=torch.tensor([0, 1, 3]),
+        tokens=torch.tensor([0, 1, 2], dtype=torch.int32), first_token=0, first_segment=far,
+    )  # fmt: skip
+    sizes = torch.tensor([[2], [1]])
+    asked = Asked(
+        sentence=torch.zeros(2, dtype=torch.int64), kind=kind, states=[torch.tensor([[3.0, 3.0], [9.0, 9.0]])],
+        step=[1.0], owner=torch.zeros(2, dtype=torch.int64), starts=torch.tensor([[0], [2]]), sizes=sizes,
+        walked=torch.tensor([[1], [1]]), told=torch.tensor([True, True]),
+    )  # fmt: skip
+    one = torch.ones(1, dtype=torch.int64)
+    found = backend(CPU).match(Index([part], 3, far + 2, None), asked, Limits(2, 4, one, one, 2.0))
+    # token 1 was not walked, but counts: segment 1 has 3 + 4 and is better than segment 0, which has 5
+    assert found.segments.tolist() == [[far + 1, far]]
+    assert [set(row) for row in found.tokens.tolist()] == [{1}, {2}]
+
+
+def test_short_sentences_take_more_for_each_token() -> None:
+    assert system._suited(torch.tensor([1, 10, 30, 200])).tolist() == [300, 30, 10, 8]

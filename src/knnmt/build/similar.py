@@ -30,6 +30,7 @@ K1, B = 1.2, 0.75  # of BM25: how soon more of the same word says no more, and h
 SHARE = 512  # of a point of BM25: shares are whole numbers, whose sum is the same in any order
 STEP = 8  # numbers that the width of a target key is a multiple of
 LEAST, MOST = 32, 128  # numbers of a target key, where no budget is given
+WIDE = 256  # numbers of a state: wider ones have more to leave out
 LARGEST = 127  # of a byte; the numbers of later parts may lie outside the range of the first
 # what `similar` opens besides keys: its size decides how much room is left for these
 OPENED = (
@@ -178,7 +179,7 @@ def _pairs(type_offsets: Int64, segments: Int64, count: int, begin: int, end: in
 
 def _width(context: Context, side: str) -> int:
     """The numbers of a key: on the source side an eighth; on the target side what a budget leaves, or without one a
-    quarter of 16-bit keys of the target side, less what else the system opens."""
+    share of 16-bit keys of the target side (a quarter, of wide keys a fifth), less what else the system opens."""
     width = context.width
     of_source = min(width, max(16, min(64, width // 8)))
     if side == "source":
@@ -189,7 +190,7 @@ def _width(context: Context, side: str) -> int:
     rest = of_source * tokens + sum(_bytes(name, sizes) for name in OPENED)
     rest += (entries - 1) // context.settings.part_tokens * _bytes("type_offsets", sizes)  # each further part has them
     if (budget := context.settings.budget) is None:
-        fitting = (width * entries // 2 - rest) // entries
+        fitting = (2 * width * entries // (4 if width <= WIDE else 5) - rest) // entries
         return int(min(width, max(LEAST, min(MOST, fitting - fitting % STEP))))
     fitting = (budget - rest - 4 * width * (MOST + 64)) // entries  # a projection takes some room too
     if fitting < min(STEP, width):

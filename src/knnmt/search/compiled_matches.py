@@ -73,9 +73,9 @@ class _Matching:
         total = asked.sizes.sum(dim=1).numpy()
         kind, work = asked.kind.numpy(), np.diff(self.queries) * limits.offered
         for number, (part, states, step) in enumerate(zip(self.index.parts, asked.states, asked.step, strict=True)):
-            arrays = part.segments.numpy(), part.states.numpy(), part.starts.numpy(), part.tokens.numpy(), self.hidden
+            content = part.segments.numpy(), part.states.numpy(), part.starts.numpy(), part.tokens.numpy(), self.hidden
             share_out(
-                offer, work, WORTH, part.first_segment, part.first_token, *arrays, states.numpy(), np.float32(step**2),
+                offer, work, WORTH, part.first_segment, part.first_token, *content, states.numpy(), np.float32(step**2),
                 self.kinds, *self._bounds(number)[:2], total, self.queries, kind, *self.tables, best,
                 scores, *self.lists,
             )  # fmt: skip
@@ -119,11 +119,11 @@ def count(
                     table[slot, 1] += shares[at]
         if done:
             heap = np.zeros(best.shape[1], np.int64)
-            least = np.int64(0)
+            least = np.int64(1)
             for slot in range(len(table)):
-                if table[slot, 1] >= least and table[slot, 1] > 0:
+                if table[slot, 1] >= least:
                     _replace_least(heap, np.int64(table[slot, 1]) << 32 | (np.int64(TOP) - table[slot, 0]))
-                    least = heap[0] >> 32
+                    least = max(np.int64(1), heap[0] >> 32)
             _unpack(heap, best[sentence], scores[sentence])
 
 
@@ -267,16 +267,16 @@ def _squared(row: Bytes, state: Floats) -> Any:
 
 
 @compiled
-def _slot(table: Ints, factor: int, shift: int, segment: int) -> int:
+def _slot(table: Ints, factor: int, shift: int, segment: Any) -> Any:
     """Where a segment is in a table, or the empty slot where it belongs."""
-    slot = np.int64(np.uint32(np.uint32(segment) * np.uint32(factor)) >> np.uint32(shift))
-    while table[slot, 0] != segment + 1 and table[slot, 0] != 0:
+    slot: Any = np.int64(np.uint32(np.uint32(segment) * np.uint32(factor)) >> np.uint32(shift))
+    while (table[slot, 0] != segment + 1) & (table[slot, 0] != 0):  # one branch, which is seldom taken
         slot = slot + 1 if slot + 1 < len(table) else 0
     return slot
 
 
 @compiled
-def _replace_least(heap: Ints, item: int) -> None:
+def _replace_least(heap: Ints, item: Any) -> None:
     """Put an item into a heap whose first item is the least, in place of that, if it is greater."""
     if item <= heap[0]:
         return

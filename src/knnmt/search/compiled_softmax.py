@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knnmt.loops import compiled, powers_of_two, share_out
+from knnmt.loops import compiled, share_out
 from knnmt.search.metric import distance
 from knnmt.search.nearest import Buffers
 from knnmt.search.rows import Keys, ProjectedRows
@@ -24,8 +24,8 @@ Bytes = NDArray[np.int8]
 Ints = NDArray[np.integer[Any]]
 
 TOGETHER = 8  # numbers of a row that are read in one pass over the rows
+FADED = 15.0  # times T: rows that are so much farther than the nearest have no share; they weigh 3e-7 of that
 WORTH = 1 << 15  # row comparisons that are worth a thread
-LEAST = 1e-6  # of p: a token with less has no share
 
 
 class CompiledSoftmax(Softmax):
@@ -62,6 +62,7 @@ class CompiledSoftmax(Softmax):
             temperature / units[metric], metric == "euclidean", *(array.numpy() for array in arrays),
         )  # fmt: skip
         most = max(1, int(used.max()))
+        pad(used.numpy(), most, tokens.numpy(), log_p.numpy())
         nearest = distance(nearest.mul_(block.step**2), metric)
         return Shares(tokens[:, :, :most], log_p[:, :, :most], nearest, whole.log_() - nearest / temperature)
 
@@ -80,17 +81,15 @@ def look_up(
     squared, whole (B, K), the sum of exp(−d/T) relative to the nearest, and the first used (B, K) of tokens and log_p
     (B, K, D).
     """
-    shares, total = np.empty(rows.shape[2], np.float32), np.empty(distinct.shape[1], np.float32)
+    squared = np.empty(rows.shape[2], np.float32)
     for row in range(first, last):
         sentence = here[row]
-        some = shares[: counts[sentence]]
+        some = squared[: counts[sentence]]
         for beam in range(queries.shape[1]):
             own = _compare(queries[row, beam], rows[sentence], lengths[sentence], some)
-            nearest[row, beam], whole[row, beam] = _softmax(some, own, temperature, root)
-            total[:] = 0.0
-            for n in range(len(some)):
-                total[slots[sentence, n]] += some[n]
-            used[row, beam] = _with_a_share(total, distinct[sentence], tokens[row, beam], log_p[row, beam])
+            nearest[row, beam], whole[row, beam], used[row, beam] = _share(
+                some, own, temperature, root, slots[sentence], distinct[sentence], tokens[row, beam], log_p[row, beam]
+            )
 
 
 @compiled
@@ -98,7 +97,7 @@ def lay_out(first: int, last: int, values: Bytes, rows: Bytes, norms: Floats) ->
     """From rows (B, N, p) of sentences first to last to (B, p, N), with their squared lengths (B, N)."""
     for sentence in range(first, last):
         for n in range(values.shape[1]):
-            squared = 0
+            squared = np.int32(0)
             for number in range(values.shape[2]):
                 value = np.int32(values[sentence, n, number])
                 rows[sentence, number, n] = value
@@ -124,37 +123,46 @@ def _compare(query: Floats, rows: Bytes, lengths: Floats, squared: Floats) -> An
 
 
 @compiled
-def _softmax(shares: Floats, own: float, temperature: float, root: bool) -> Any:
-    """From squared distances (N,) less `own` to the softmax of -d/T, in place; gives the smallest squared distance,
-    and the sum relative to it."""
+def _share(
+    squared: Floats, own: float, temperature: float, root: bool, slots: Ints, distinct: Ints, tokens: Ints,
+    log_p: Floats,
+) -> Any:  # fmt: skip
+    """From squared distances (N,) less `own` to the softmax of −d/T by token: fills in the tokens that have a share,
+    and its log. Gives the smallest squared distance, the sum relative to it, and how many tokens these are.
+
+    Most rows are too far away for a share: they are passed over before anything is computed of them.
+    """
     least = np.float32(np.inf)
-    for n in range(len(shares)):
-        least = min(least, shares[n])
+    for n in range(len(squared)):
+        least = min(least, squared[n])
     nearest = max(least + own, np.float32(0.0))
+    base, reach = nearest, np.float32(FADED * temperature)
     if root:
-        for n in range(len(shares)):
-            shares[n] = np.sqrt(max(shares[n] + own, np.float32(0.0)))
-        least = np.sqrt(nearest)
-    doublings = np.float32(-1.0 / (np.log(2.0) * temperature))
-    for n in range(len(shares)):
-        shares[n] = doublings * (shares[n] - least)
-    whole = powers_of_two(shares, np.empty(len(shares), np.int32))
-    share = np.float32(1.0) / whole
-    for n in range(len(shares)):
-        shares[n] *= share
-    return nearest, whole
+        base = np.sqrt(nearest)
+        reach = (base + reach) * (base + reach) - nearest
+    farthest, factor = least + reach, np.float32(-1.0 / temperature)
+    whole, used, before = np.float32(0.0), 0, -1
+    for n in range(len(squared)):
+        if squared[n] <= farthest:
+            apart = np.sqrt(max(squared[n] + own, np.float32(0.0))) - base if root else squared[n] - least
+            share = np.exp(factor * apart)
+            whole += share
+            if slots[n] != before:
+                before = slots[n]
+                tokens[used], log_p[used] = distinct[before], np.float32(0.0)
+                used += 1
+            log_p[used - 1] += share
+    for place in range(used):
+        log_p[place] = np.log(log_p[place] / whole)
+    return nearest, whole, used
 
 
 @compiled
-def _with_a_share(total: Floats, distinct: Ints, tokens: Ints, log_p: Floats) -> int:
-    """List the tokens that have a share worth speaking of, padded with the first; return how many they are."""
-    used = 0
-    tokens[0], log_p[0] = 0, -np.inf
-    for slot in range(len(total)):
-        if total[slot] > LEAST:
-            tokens[used] = distinct[slot]
-            log_p[used] = np.log(total[slot])
-            used += 1
-    tokens[used:] = tokens[0]
-    log_p[used:] = log_p[0]
-    return used
+def pad(used: Ints, most: int, tokens: Ints, log_p: Floats) -> None:
+    """Pad the tokens of each beam (B, K, D), of which `used` (B, K) are there, with the first, up to `most`."""
+    for row in range(used.shape[0]):
+        for beam in range(used.shape[1]):
+            if used[row, beam] == 0:
+                tokens[row, beam, 0], log_p[row, beam, 0] = 0, -np.inf
+            for place in range(max(1, used[row, beam]), most):
+                tokens[row, beam, place], log_p[row, beam, place] = tokens[row, beam, 0], log_p[row, beam, 0]

@@ -19,7 +19,7 @@ from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Candidates, Defaults, Found, Neighbours, Source, System, merge
 from knnmt.systems.view import View, none_visible
 
-WORK = 1 << 14  # postings that a sentence walks to find similar segments
+WORK = 1 << 15  # postings that a sentence walks to find similar segments
 COMMON = 1000, 0.25  # types with more tokens than this, and than this share of the segments, are stop words
 BEST = 256  # segments that are scored in full, and in which the tokens of frequent types are looked for
 OFFERED = 256  # candidate tokens of each source token
@@ -113,7 +113,7 @@ def near_entries(view: View, source: Source, c: int | None, segments: int) -> Te
 
 def _suited(lengths: Tensor) -> Tensor:
     """c for sentences of these lengths (B,): a short one has few tokens to find something by. (B,)."""
-    return (TAKEN / lengths.clamp_min(1)).ceil().long().clamp_min(LEAST)
+    return ((TAKEN + lengths - 1) // lengths.clamp_min(1)).clamp_min(LEAST)
 
 
 def _index(view: View) -> Index:

@@ -81,7 +81,7 @@ def test_rows_of_all_systems(model: Model, store: Datastore, texts: list[str]) -
     assert set(rows[0].split) == {"text", "encode", "decode"}
     assert set(rows[1].split) == set(STAGES)
     assert rows[0].k is None
-    assert {row.system for row in rows if row.c is not None} == {"fast", "proto", "similar"}
+    assert {row.system for row in rows if row.c is not None} == {"fast", "proto"}  # that of similar is by sentence
 
 
 def test_ratios_are_of_rounds(model: Model, texts: list[str]) -> None:

@@ -29,7 +29,7 @@ class Variant(NamedTuple):
 
     @property
     def c(self) -> int | None:
-        """The tokens or prototypes that a source token sees; None where that means nothing."""
+        """The tokens or prototypes that a source token sees; None where that means nothing, or is by sentence."""
         system = SYSTEMS.get(self.system)
         return (self.settings.c or system.defaults.c) if system is not None and system.takes_c else None
 
