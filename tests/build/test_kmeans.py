@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from knnmt.build.kmeans import Clusters, Float16, Ranking, centroids, cluster, rank
+from knnmt.build.kmeans import Clusters, Ranking, centroids, cluster, rank
+from knnmt.build.lloyd import Float16
 from knnmt.csr import Int64, offsets_of
 from knnmt.errors import DataError, UsageError
 from knnmt.store import arrays

@@ -118,7 +118,7 @@ class Search:
         asking = asking[order]
         firsts = [0, *ends[:-1]]  # of each range's queries
         begins, bounds = (each[asking[firsts]].tolist() for each in (starts, stops))
-        rest = []
+        rest: list[tuple[int, int, int, int]] = []
         for first, end, start, stop in zip(firsts, ends, begins, bounds, strict=True):
             if members is not None or (stop - start) * (end - first) < self.scanned:
                 rest.extend((at, min(TOGETHER, end - at), start, stop - start) for at in range(first, end, TOGETHER))
