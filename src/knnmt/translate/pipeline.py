@@ -97,13 +97,11 @@ class Pipeline:
         return unit_of(source, self._kinds, self._languages.source, sentences=sentences)
 
     def _stays_whole(self, unit: Unit) -> bool:
-        """Whether a text of several sentences is better not split: the store has segments like it, and sentences of
-        less than half of it."""
+        """Whether a text of several sentences is better not split: the store has segments like it, and not all of its
+        sentences."""
         text = unit.given.text
-        if len(text) > self._lines.whole or text != one_line(text):
-            return False
-        sentences = (written(sentence.core) for sentence in unit.sentences)
-        return 2 * sum(len(sentence) for sentence in sentences if self._known(sentence)) < len(text)
+        short = len(text) <= self._lines.whole and text == one_line(text)
+        return short and not all(self._known(written(sentence.core)) for sentence in unit.sentences)
 
     def _known(self, text: str) -> bool:
         """Whether the store has a text, and a translation of it with as many lines."""
