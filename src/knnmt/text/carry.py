@@ -43,12 +43,14 @@ class Languages(NamedTuple):
     target: str | None = None
 
 
-WRITTEN = Form("written", "names")
+# pairs are left out first: around words, tags that are written make a small model copy the words too
+WRITTEN = Form("written", "out")
 LEFT_OUT = Form("out", "out", "out")
 FORMS = (
-    Form("names", "names"),
-    Form("digits", "names", "names"),
+    Form("names", "out"),
+    Form("digits", "out", "names"),
     Form("names", "out", "digits"),
+    Form("names", "names"),
     Form("out", "out"),
     LEFT_OUT,
 )
