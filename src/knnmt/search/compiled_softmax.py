@@ -24,8 +24,9 @@ Bytes = NDArray[np.int8]
 Ints = NDArray[np.integer[Any]]
 
 TOGETHER = 8  # numbers of a row that are read in one pass over the rows
-FADED = 15.0  # times T: rows that are so much farther than the nearest have no share; they weigh 3e-7 of that
+FADED = 100.0  # doublings: what weighs so much less than the nearest weighs nothing in float32
 WORTH = 1 << 15  # row comparisons that are worth a thread
+LEAST = 1e-6  # of p: a token with less has no share
 
 
 class CompiledSoftmax(Softmax):
@@ -62,7 +63,6 @@ class CompiledSoftmax(Softmax):
             temperature / units[metric], metric == "euclidean", *(array.numpy() for array in arrays),
         )  # fmt: skip
         most = max(1, int(used.max()))
-        pad(used.numpy(), most, tokens.numpy(), log_p.numpy())
         nearest = distance(nearest.mul_(block.step**2), metric)
         return Shares(tokens[:, :, :most], log_p[:, :, :most], nearest, whole.log_() - nearest / temperature)
 
@@ -81,15 +81,17 @@ def look_up(
     squared, whole (B, K), the sum of exp(−d/T) relative to the nearest, and the first used (B, K) of tokens and log_p
     (B, K, D).
     """
-    squared = np.empty(rows.shape[2], np.float32)
+    shares, total = np.empty(rows.shape[2], np.float32), np.empty(distinct.shape[1], np.float32)
     for row in range(first, last):
         sentence = here[row]
-        some = squared[: counts[sentence]]
+        some = shares[: counts[sentence]]
         for beam in range(queries.shape[1]):
             own = _compare(queries[row, beam], rows[sentence], lengths[sentence], some)
-            nearest[row, beam], whole[row, beam], used[row, beam] = _share(
-                some, own, temperature, root, slots[sentence], distinct[sentence], tokens[row, beam], log_p[row, beam]
-            )
+            nearest[row, beam], whole[row, beam] = _softmax(some, own, temperature, root)
+            total[:] = 0.0
+            for n in range(len(some)):
+                total[slots[sentence, n]] += some[n]
+            used[row, beam] = _with_a_share(total, distinct[sentence], tokens[row, beam], log_p[row, beam])
 
 
 @compiled
@@ -123,46 +125,50 @@ def _compare(query: Floats, rows: Bytes, lengths: Floats, squared: Floats) -> An
 
 
 @compiled
-def _share(
-    squared: Floats, own: float, temperature: float, root: bool, slots: Ints, distinct: Ints, tokens: Ints,
-    log_p: Floats,
-) -> Any:  # fmt: skip
-    """From squared distances (N,) less `own` to the softmax of −d/T by token: fills in the tokens that have a share,
-    and its log. Gives the smallest squared distance, the sum relative to it, and how many tokens these are.
-
-    Most rows are too far away for a share: they are passed over before anything is computed of them.
-    """
+def _softmax(shares: Floats, own: float, temperature: float, root: bool) -> Any:
+    """From squared distances (N,) less `own` to the softmax of -d/T, in place; gives the smallest squared distance,
+    and the sum relative to it."""
     least = np.float32(np.inf)
-    for n in range(len(squared)):
-        least = min(least, squared[n])
+    for n in range(len(shares)):
+        least = min(least, shares[n])
     nearest = max(least + own, np.float32(0.0))
-    base, reach = nearest, np.float32(FADED * temperature)
     if root:
-        base = np.sqrt(nearest)
-        reach = (base + reach) * (base + reach) - nearest
-    farthest, factor = least + reach, np.float32(-1.0 / temperature)
-    whole, used, before = np.float32(0.0), 0, -1
-    for n in range(len(squared)):
-        if squared[n] <= farthest:
-            apart = np.sqrt(max(squared[n] + own, np.float32(0.0))) - base if root else squared[n] - least
-            share = np.exp(factor * apart)
-            whole += share
-            if slots[n] != before:
-                before = slots[n]
-                tokens[used], log_p[used] = distinct[before], np.float32(0.0)
-                used += 1
-            log_p[used - 1] += share
-    for place in range(used):
-        log_p[place] = np.log(log_p[place] / whole)
-    return nearest, whole, used
+        for n in range(len(shares)):
+            shares[n] = np.sqrt(max(shares[n] + own, np.float32(0.0)))
+        least = np.sqrt(nearest)
+    doublings = np.float32(-1.0 / (np.log(2.0) * temperature))
+    whole = np.float32(0.0)
+    powers = np.empty(len(shares), np.int32)
+    for n in range(len(shares)):
+        # 2^x as 2^i·2^f, -½ ≤ f ≤ ½: this many terms of its series are exact to the last bit or two
+        x = max(doublings * (shares[n] - least), np.float32(-FADED))
+        i = np.floor(x + np.float32(0.5))
+        f = np.float32(np.log(2.0)) * (x - i)
+        series = np.float32(1 / 720)
+        for factor in (1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0):
+            series = series * f + np.float32(factor)
+        shares[n] = series
+        powers[n] = (np.int32(i) + np.int32(127)) << np.int32(23)  # the bits of 2^i
+    scales = powers.view(np.float32)
+    for n in range(len(shares)):
+        shares[n] *= scales[n]
+        whole += shares[n]
+    share = np.float32(1.0) / whole
+    for n in range(len(shares)):
+        shares[n] *= share
+    return nearest, whole
 
 
 @compiled
-def pad(used: Ints, most: int, tokens: Ints, log_p: Floats) -> None:
-    """Pad the tokens of each beam (B, K, D), of which `used` (B, K) are there, with the first, up to `most`."""
-    for row in range(used.shape[0]):
-        for beam in range(used.shape[1]):
-            if used[row, beam] == 0:
-                tokens[row, beam, 0], log_p[row, beam, 0] = 0, -np.inf
-            for place in range(max(1, used[row, beam]), most):
-                tokens[row, beam, place], log_p[row, beam, place] = tokens[row, beam, 0], log_p[row, beam, 0]
+def _with_a_share(total: Floats, distinct: Ints, tokens: Ints, log_p: Floats) -> int:
+    """List the tokens that have a share worth speaking of, padded with the first; return how many they are."""
+    used = 0
+    tokens[0], log_p[0] = 0, -np.inf
+    for slot in range(len(total)):
+        if total[slot] > LEAST:
+            tokens[used] = distinct[slot]
+            log_p[used] = np.log(total[slot])
+            used += 1
+    tokens[used:] = tokens[0]
+    log_p[used:] = log_p[0]
+    return used
