@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knnmt.loops import compiled, share_out
+from knnmt.loops import compiled, powers_of_two, share_out
 from knnmt.search.metric import distance
 from knnmt.search.nearest import Buffers
 from knnmt.search.rows import Keys, ProjectedRows
@@ -24,7 +24,6 @@ Bytes = NDArray[np.int8]
 Ints = NDArray[np.integer[Any]]
 
 TOGETHER = 8  # numbers of a row that are read in one pass over the rows
-FADED = 100.0  # doublings: what weighs so much less than the nearest weighs nothing in float32
 WORTH = 1 << 15  # row comparisons that are worth a thread
 LEAST = 1e-6  # of p: a token with less has no share
 
@@ -137,22 +136,9 @@ def _softmax(shares: Floats, own: float, temperature: float, root: bool) -> Any:
             shares[n] = np.sqrt(max(shares[n] + own, np.float32(0.0)))
         least = np.sqrt(nearest)
     doublings = np.float32(-1.0 / (np.log(2.0) * temperature))
-    whole = np.float32(0.0)
-    powers = np.empty(len(shares), np.int32)
     for n in range(len(shares)):
-        # 2^x as 2^i·2^f, -½ ≤ f ≤ ½: this many terms of its series are exact to the last bit or two
-        x = max(doublings * (shares[n] - least), np.float32(-FADED))
-        i = np.floor(x + np.float32(0.5))
-        f = np.float32(np.log(2.0)) * (x - i)
-        series = np.float32(1 / 720)
-        for factor in (1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0):
-            series = series * f + np.float32(factor)
-        shares[n] = series
-        powers[n] = (np.int32(i) + np.int32(127)) << np.int32(23)  # the bits of 2^i
-    scales = powers.view(np.float32)
-    for n in range(len(shares)):
-        shares[n] *= scales[n]
-        whole += shares[n]
+        shares[n] = doublings * (shares[n] - least)
+    whole = powers_of_two(shares, np.empty(len(shares), np.int32))
     share = np.float32(1.0) / whole
     for n in range(len(shares)):
         shares[n] *= share
