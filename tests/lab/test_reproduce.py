@@ -24,6 +24,7 @@ from knnmt.retrieval.tuned import Tuned
 from knnmt.store.manifest import read_manifest
 from knnmt.systems.table import SYSTEMS
 from knnmt.translate import TranslateSettings, Translator
+from knnmt.translate.search import BatchSearch
 from knnmt.tune import grid
 from knnmt.tune.tune import tune
 
@@ -180,7 +181,7 @@ def test_a_second_run_makes_nothing_again(
     with monkeypatch.context() as patch:
         for owner, name in ((run, "tune"), (run, "compare"), (run, "overlaps"), (building, "build")):
             patch.setattr(owner, name, forbidden)
-        patch.setattr(Translator, "_search", forbidden)
+        patch.setattr(BatchSearch, "run", forbidden)
         again = reproduce(Config.load(written), data, out, device="cpu", jobs=1)
     assert again.domains == results.domains
 
