@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knnmt.build.kmeans import centroids, cluster, rank
-from knnmt.build.lloyd import _assign, _assign_on_gpu, train, train_on_gpu
+from knnmt.build.lloyd import _absent, _assign, _assign_on_gpu, assign, train, train_on_gpu
 from knnmt.csr import offsets_of
 
 NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
@@ -33,15 +33,18 @@ def test_a_gpu_finds_the_same_means(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("knnmt.build.lloyd.DISTANCES_GPU", held)
         labels, nearest = _assign_on_gpu(points, means)
-        found, labelled = train_on_gpu(points, means, iterations)
+        found = train_on_gpu(points, means, iterations)
+        labelled = _assign_on_gpu(points, found)[0].numpy()
         more = torch.nn.functional.pad(points, (0, 0, 0, 3), value=9.0), torch.nn.functional.pad(means, (0, 0, 0, 2))
         sizes, counts = np.full(batch, rows), np.full(batch, parts)
-        padded, same = train_on_gpu(*more, iterations, sizes, counts)
+        padded = train_on_gpu(*more, iterations, sizes, counts)
+        same = _assign_on_gpu(more[0], padded, _absent(counts, padded))[0].numpy()
     expected, distances = _assign(points, means)
     assert np.allclose(nearest.numpy(), distances, atol=1e-4)
     if not whole:  # equally near means may be told apart otherwise
         assert (labels.numpy() == expected).all()
-        plain, placed = train(points, means, iterations)
+        plain = train(points, means, iterations)
+        placed = assign(points, plain)
         assert torch.allclose(found, plain, atol=1e-4)
         assert torch.allclose(padded[:, :parts], plain, atol=1e-4)
         assert (labelled == placed).all()

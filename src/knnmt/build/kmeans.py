@@ -254,10 +254,11 @@ def _split(states: States, order: Int64, pieces: Pieces, iterations: int, memory
     trained = _training_rows(size, parts, states.shape[1], memory)
     if trained == size:
         points = read(states, rows)
-        labels = train(points, means, iterations, pieces["sizes"], pieces["parts"])[1]
+        means = train(points, means, iterations, pieces["sizes"], pieces["parts"])
+        labels = assign(points, means, pieces["parts"])
     else:
         sample = np.take_along_axis(rows, shuffled[:, :trained], axis=1)
-        means = train(read(states, sample), means, iterations)[0]
+        means = train(read(states, sample), means, iterations)
         cuts = np.split(rows, range(trained, size, trained), axis=1)
         labels = np.concatenate([assign(read(states, cut), means) for cut in cuts], axis=1)
     labels[~inside] = parts  # behind all others

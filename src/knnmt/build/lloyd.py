@@ -38,11 +38,11 @@ def read(states: States, rows: Int64) -> Tensor:
 
 def train(
     points: Tensor, means: Tensor, iterations: int, sizes: Int64 | None = None, parts: Int64 | None = None
-) -> tuple[Tensor, Int64]:
+) -> Tensor:
     """Run k-means on B pieces at once, each until its rows stay where they are; on a GPU they may be padded.
 
     points: (B, n, d) float32; means: (B, g, d) float32, to begin with; sizes, parts: (B,), how many of n and g each
-    piece has, all if None. Returns the means at the end, and the nearest of each point (B, n), the first of equals.
+    piece has, all if None. Returns the means at the end.
     """
     if points.device.type != "cpu":
         return train_on_gpu(points, means, iterations, sizes, parts)
@@ -64,15 +64,14 @@ def train(
             updated = _filled(updated, empty, points, torch.from_numpy(nearest))
         # A piece that has settled stays, however long others of its batch take.
         means = torch.where(torch.from_numpy(moved)[:, None, None], updated, means)
-    return means, assign(points, means)
+    return means
 
 
 def train_on_gpu(
     points: Tensor, means: Tensor, iterations: int, sizes: Int64 | None = None, parts: Int64 | None = None
-) -> tuple[Tensor, Int64]:
+) -> Tensor:
     """The same without a word from the device. Sums are products: unlike scattered ones they add in a fixed order."""
-    inside = _below(sizes, points.size(1), points.device)
-    absent = None if parts is None else ~_below(parts, means.size(1), points.device)
+    inside, absent = _below(sizes, points.size(1), points.device), _absent(parts, means)
     numbers = torch.arange(means.size(1), device=points.device)
     for _ in range(iterations):
         labels, nearest = _assign_on_gpu(points, means, absent)
@@ -84,7 +83,12 @@ def train_on_gpu(
             sums.baddbmm_(mine.float().mT, points[:, some])
         empty = counts == 0 if absent is None else (counts == 0) & ~absent
         means = _filled(sums / counts.clamp(min=1)[..., None], empty, points, nearest, inside)
-    return means, _assign_on_gpu(points, means, absent)[0].cpu().numpy()
+    return means
+
+
+def _absent(parts: Int64 | None, means: Tensor) -> Tensor | None:
+    """Which of the means (B, g, d) are padding, where each piece has so many (B,). (B, g), or None for none."""
+    return None if parts is None else ~_below(parts, means.size(1), means.device)
 
 
 def _below(counts: Int64 | None, most: int, device: torch.device) -> Tensor:
@@ -104,11 +108,12 @@ def _filled(means: Tensor, empty: Tensor, points: Tensor, nearest: Tensor, insid
     return torch.where(empty[..., None], points.gather(1, rows[..., None].expand_as(means)), means)
 
 
-def assign(points: Tensor, means: Tensor) -> Int64:
-    """The nearest mean of each point, the first of equals. points: (B, n, d); means: (B, g, d); (B, n)."""
+def assign(points: Tensor, means: Tensor, parts: Int64 | None = None) -> Int64:
+    """The nearest mean of each point, the first of equals. points: (B, n, d); means: (B, g, d); parts: as in `train`;
+    (B, n)."""
     if points.device.type == "cpu":
         return _assign(points, means)[0]
-    found: Int64 = _assign_on_gpu(points, means)[0].cpu().numpy()
+    found: Int64 = _assign_on_gpu(points, means, _absent(parts, means))[0].cpu().numpy()
     return found
 
 

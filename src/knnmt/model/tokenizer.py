@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 from knnmt.errors import UsageError
 from knnmt.languages import normal_tag, standard_tag
@@ -37,7 +37,7 @@ class Tokenizer:
         self._tag = ""
         self.source, self.target = source, target
         self.tag_id: int | None = None  # first token of a translation into the target language
-        self._marian = _Marian(hf) if _Marian.agrees(hf) else None
+        self._marian = _Marian.of(hf)
         if codes := getattr(hf, "supported_language_codes", None):  # Marian with several targets: a tag in the source
             self._tag = f">>{_choose(target, [code.strip('><') for code in codes], 'target')}<< "
         elif codes := language_codes(hf):
@@ -156,15 +156,16 @@ class _Marian:
         self._speaks = hf.spm_target if hf.separate_vocabs else hf.spm_source  # as transformers has it
 
     @classmethod
-    def agrees(cls, hf: Any) -> bool:
-        """Whether this is a Marian tokenizer, and does what is expected of one."""
+    def of(cls, hf: Any) -> Self | None:
+        """That of a tokenizer; None if this is no Marian tokenizer, or does not do what is expected of one."""
         if type(hf).__name__ != "MarianTokenizer":
-            return False
+            return None
         probes, own = [*PROBES, ">>x<< y", "</s> <pad>", "", " "], cls(hf)
         sources, targets = hf(probes, **PLAIN)["input_ids"], hf(text_target=probes, add_special_tokens=False, **PLAIN)
         same = own.encode_source(probes) == sources and own.encode_target(probes) == targets["input_ids"]
         plain = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
-        return same and all(own.decode(ids) == hf.decode(ids, **plain) for ids in targets["input_ids"])
+        same = same and all(own.decode(ids) == hf.decode(ids, **plain) for ids in targets["input_ids"])
+        return own if same else None
 
     def encode_source(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids with `</s>`."""
