@@ -32,8 +32,11 @@ def placeholder(rng: random.Random) -> str:
     number = rng.randint(0, 9999)
     return rng.choice(
         (
-            "%s", "%s", "%d", "%1", f"%{number % 4}$s", "%i", "%%", f"%({name})s", f"%({name})s", f"%({word})d",
-            "{}", "{0}", f"{{{name}}}", f"{{{name}}}", f"{{{{ {word} }}}}", f"${word}", f"${{{name.upper()}}}",
+            "%s", "%s", "%d", "%1", f"%{number % 4 + 1}$s", "%i", "%%", f"%({name})s", f"%({name})s", f"%({word})d",
+            f"%({word}_{name})s", f"%({name}_{word})d", f"%{number % 4 + 1}", f"%{{{word}}}", f":{word}", "%@", "%.1f", "%n",
+            "{}", "{0}", f"{{{number % 4}}}", f"{{{name}}}", f"{{{word}_{name}}}", f"{{{{ {word} }}}}", f"{{{{{name}}}}}",
+            f"${word}", f"${{{name.upper()}}}", f"[{name}]", f"@{word}", f"`{word} {name}`", f"__{name}__",
+            f"<{number % 4}>", f"{number % 97} %", f"{number % 97} MB", f"{number % 13}:{number % 60:02}", f"v{number % 9}.{number % 17}.0",
             f"<{rng.choice(TAGS)}>", f"<{rng.choice(TAGS)}/>", f'<a href="{word}.html">', "&nbsp;", f"&{word};",
             f"https://www.{word}.org/{name}", f"http://{word}.com/{word}?{name}={number}", f"{word}@{name}.net",
             f"{word}_{name}", f"{word}.{name}()", f"/usr/{word}/{name}.conf", f"--{word}", f"{name}.{word[:3]}",
@@ -80,6 +83,13 @@ def fragment(source: str, target: str, rng: random.Random) -> tuple[str, str]:
     return (s[:1].upper() + s[1:], t[:1].upper() + t[1:]) if s and t and rng.random() < 0.7 else (s, t)
 
 
+def several(first: tuple[str, str], second: tuple[str, str]) -> tuple[str, str] | None:
+    """Two pairs as one segment, where both are whole sentences and together not long."""
+    whole = all(side[-1:] in FINAL for side in (*first, *second))
+    short = max(map(len, (*first, *second))) < 150
+    return (f"{first[0]} {second[0]}", f"{first[1]} {second[1]}") if whole and short else None
+
+
 def misspell(text: str, rng: random.Random) -> str:
     """One or two slips of the keyboard."""
     for _ in range(rng.randint(1, 2)):
@@ -91,7 +101,7 @@ def misspell(text: str, rng: random.Random) -> str:
 
 def perturb(source: str, target: str, rng: random.Random) -> tuple[str, str]:
     """A pair as it is (five times of six), or changed in one of the ways above."""
-    kind = rng.random()
+    kind = rng.random() - 0.02
     if kind < 0.05:
         source, target = hold(source, target, rng)
     elif kind < 0.08:

@@ -5,46 +5,49 @@ import gzip
 import lzma
 import multiprocessing
 import random
+import shutil
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import sentencepiece
-from noise import normalise, perturb
+from noise import normalise, perturb, several
 
+Pair = tuple[str, str]
 EOS = 0
 MAX_TOKENS = 128
 HELD_OUT = 2000
+JOINED = 0.03  # of the pairs become a segment of two sentences
 SIDES = ("source", "target")
 REQUIRED = "".join(map(chr, range(33, 127))) + "ÄÖÜäöüßéèáàçñ„“”‚‘’»«–—…€£§°©®™²³½×·•→←"
 
 
-def read_pairs(paths: list[Path]) -> list[tuple[str, str]]:
-    """Cleaned pairs, each once, shuffled."""
-    pairs: dict[tuple[str, str], None] = {}
+def read_pairs(paths: list[Path], *, swap: bool = False) -> list[Pair]:
+    """Cleaned pairs, each once, shuffled; `swap` reads the target from the first column."""
+    pairs: dict[Pair, None] = {}
     with multiprocessing.Pool() as pool:
         for path in paths:
             opener: Any = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)
             with opener(path, "rt", encoding="utf-8") as lines:
                 for pair in pool.imap(clean, lines, chunksize=5000):
                     if pair:
-                        pairs[pair] = None
+                        pairs[pair[::-1] if swap else pair] = None
     unique = list(pairs)
     random.Random(1).shuffle(unique)
     return unique
 
 
-def clean(line: str) -> tuple[str, str] | None:
+def clean(line: str) -> Pair | None:
     """Both sides of a line, or nothing: an empty side, a copy, lengths that no translation has."""
-    source, _, target = line.rstrip("\n").partition("\t")
+    source, target = [*line.rstrip("\n").split("\t"), ""][:2]  # a third column says where it is from
     source, target = normalise(source), normalise(target)
     longer, shorter = max(len(source), len(target)) + 8, min(len(source), len(target)) + 8
     copied = source == target and len(source) > 12
     return (source, target) if source and target and longer < 2.2 * shorter and not copied else None
 
 
-def train_sentencepiece(pairs: list[tuple[str, str]], prefix: Path, size: int) -> None:
+def train_sentencepiece(pairs: list[Pair], prefix: Path, size: int) -> None:
     """A joint unigram model that can spell anything (byte fallback) and never joins digits."""
     sample = random.Random(1).sample(pairs, min(len(pairs), 250_000))
     sentencepiece.SentencePieceTrainer.train(
@@ -55,14 +58,16 @@ def train_sentencepiece(pairs: list[tuple[str, str]], prefix: Path, size: int) -
     )  # fmt: skip
 
 
-def encode_chunk(job: tuple[str, list[tuple[str, str]], int | None]) -> list[tuple[np.ndarray, np.ndarray]]:
+def encode_chunk(job: tuple[str, list[Pair], int | None]) -> list[tuple[np.ndarray, np.ndarray]]:
     """Ids and lengths of both sides of some pairs; a seed asks for noise and, now and then, another segmentation."""
     model, pairs, seed = job
     rng = random.Random(seed)
     pieces = sentencepiece.SentencePieceProcessor(model_file=model)
     sentencepiece.set_random_generator_seed(seed or 0)
     sides: tuple[list[list[int]], list[list[int]]] = ([], [])
-    for pair in pairs:
+    for number, pair in enumerate(pairs):
+        if seed is not None and rng.random() < JOINED:
+            pair = several(pair, pairs[number - 1]) or pair
         source, target = pair if seed is None else perturb(*pair, rng)
         sampled = seed is not None and rng.random() < 0.05
         left = [*pieces.encode(source, enable_sampling=sampled, alpha=0.2, nbest_size=-1), EOS]
@@ -76,7 +81,7 @@ def encode_chunk(job: tuple[str, list[tuple[str, str]], int | None]) -> list[tup
     ]
 
 
-def encode(pairs: list[tuple[str, str]], model: Path, out: Path, seed: int | None = None) -> None:
+def encode(pairs: list[Pair], model: Path, out: Path, seed: int | None = None) -> None:
     """Write the ids of all pairs as flat arrays, with the end of each sentence."""
     size = 10_000
     seeds = [None if seed is None else seed * 1_000_003 + i for i in range(0, len(pairs), size)]
@@ -91,24 +96,50 @@ def encode(pairs: list[tuple[str, str]], model: Path, out: Path, seed: int | Non
     out.with_suffix(".part.npz").rename(out)
 
 
-def prepare(options: argparse.Namespace) -> None:
-    """All that needs no GPU: `spm.model`, the text to watch, and `train-0.npz`, `train-1.npz`, …"""
+def prepare(options: argparse.Namespace) -> multiprocessing.Process | None:
+    """All that needs no GPU: `spm.model`, the text to watch, and `train-0.npz`; a process goes on with the other versions.
+
+    A version is what a teacher translated (all of it), a share of the original pairs, and the short strings several
+    times, all with noise of its own.
+    """
     work, model = options.work, options.work / "spm.model"
-    versions = [work / f"train-{v}.npz" for v in range(options.versions)]
-    if all(path.exists() for path in versions):
-        return
-    pairs = read_pairs(options.data)
+    versions = [(seed, work / f"train-{seed}.npz") for seed in range(options.versions)]
+    missing = [(seed, path) for seed, path in versions if not path.exists()]
+    if not missing:
+        return None
+    pairs = read_pairs(options.data, swap=options.swap)
     log(f"{len(pairs):,} pairs after cleaning")
-    if not model.exists():
+    if not model.exists() and options.pieces:
+        shutil.copyfile(options.pieces, model)
+    elif not model.exists():
         train_sentencepiece(pairs, work / "spm-part", options.vocabulary)
         (work / "spm-part.model").rename(model)
         log("SentencePiece trained")
-    encode(pairs[:HELD_OUT], model, work / "valid-held-out.npz")
+    held_out, pairs = pairs[:HELD_OUT], pairs[HELD_OUT:]
+    encode(held_out, model, work / "valid-held-out.npz")
     for path in options.valid:
-        encode(read_pairs([path]), model, work / f"valid-{path.stem}.npz")
-    for seed, path in enumerate(versions):
-        encode(pairs[HELD_OUT:], model, path, seed)
-        log(f"encoded {path.name}")
+        encode(read_pairs([path], swap=options.swap), model, work / f"valid-{path.stem}.npz")
+    unseen = {source for source, _ in held_out}
+    distilled = [pair for pair in read_pairs(options.distilled) if pair[0] not in unseen]  # never swapped
+    short = read_pairs(options.short, swap=options.swap)
+    log(f"{len(distilled):,} pairs by a teacher, {len(short):,} short strings")
+
+    def make(seed: int, path: Path) -> None:
+        rng = random.Random(seed)
+        own = rng.sample(pairs, int(len(pairs) * options.original)) if distilled else pairs
+        mixed = [*distilled, *own, *(short * options.short_times)]
+        rng.shuffle(mixed)
+        encode(mixed, model, path, seed)
+        log(f"encoded {path.name}: {len(mixed):,} pairs")
+
+    def make_others() -> None:
+        for seed, path in missing[1:]:
+            make(seed, path)
+
+    make(*missing[0])
+    others = multiprocessing.Process(target=make_others)
+    others.start()
+    return others
 
 
 def log(message: str) -> None:

@@ -73,6 +73,12 @@ class Text:
         return torch.where(at < end[:, None], self.ids[side][at.clamp_(max=len(self.ids[side]) - 1)].long(), self.pad)
 
 
+def version(work: Path, epoch: int, device: torch.device, pad: int) -> Text:
+    """The version of the text that an epoch reads, of those that are encoded by now."""
+    there = sorted(work.glob("train-?.npz"))
+    return Text(there[epoch % len(there)], device, pad)
+
+
 def new_model(options: argparse.Namespace) -> MarianMTModel:
     """A Marian model whose residual branches start small, so that its post-norm layers train at a high rate.
 
@@ -162,7 +168,6 @@ def train(options: argparse.Namespace) -> None:
         for layer in (*body.encoder.layers, *body.decoder.layers):
             layer.compile(dynamic=True)
         loss_function = torch.compile(loss_of, dynamic=True)
-    texts = [Text(work / f"train-{v}.npz", device, pad) for v in range(options.versions)]
     watched = {path.stem: Text(path, device, pad) for path in sorted(work.glob("valid-*.npz"))}
 
     def forward(source: Tensor, target: Tensor, smoothing: float) -> Tensor:
@@ -193,7 +198,7 @@ def train(options: argparse.Namespace) -> None:
     began, reported = time.monotonic() - spent, time.monotonic()
     tokens, total = torch.zeros((), device=device), torch.zeros((), device=device)
     while spent < budget:
-        for source, target in texts[epoch % len(texts)].batches(options.batch_tokens, seed=epoch):
+        for source, target in version(work, epoch, device, pad).batches(options.batch_tokens, seed=epoch):
             spent = time.monotonic() - began
             if spent >= budget:
                 break
@@ -296,6 +301,12 @@ def parse() -> argparse.Namespace:
     """The options; the defaults made mini-de-en."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, nargs="+", required=True)
+    parser.add_argument("--distilled", type=Path, nargs="*", default=[], help="`source<TAB>translation` by a teacher")
+    parser.add_argument("--original", type=float, default=0.4, help="share of --data beside --distilled")
+    parser.add_argument("--short", type=Path, nargs="*", default=[], help="labels and messages, as --data")
+    parser.add_argument("--short-times", type=int, default=3, help="how often each short string is repeated")
+    parser.add_argument("--swap", action="store_true", help="--data, --short and --valid have the target first")
+    parser.add_argument("--pieces", type=Path, help="a SentencePiece model to take; default: train one")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("work"))
     parser.add_argument("--valid", type=Path, nargs="*", default=[], help="more texts to watch the loss of")
@@ -325,10 +336,12 @@ def main() -> None:
     options = parse()
     options.work.mkdir(parents=True, exist_ok=True)
     options.out.mkdir(parents=True, exist_ok=True)
-    prepare(options)
+    others = prepare(options)
     if not (options.work / "trained").exists():
         train(options)
         (options.work / "trained").touch()
+    if others is not None:
+        others.join()
     export(options)
     if options.test:
         evaluate(options)
