@@ -28,7 +28,7 @@ class Datastore(Store):
         *,
         out: str | Path,
         langs: str,
-        model: str | Path | StateModel = "mini-de-en",
+        model: str | Path | StateModel = DEFAULT,
         settings: BuildSettings | None = None,
         alignments: str | Path | None = None,
         replace: bool = False,

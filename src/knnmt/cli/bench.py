@@ -48,7 +48,7 @@ def bench(
     *,
     input: Annotated[Path | None, typer.Argument(help="Text, one segment a line; not with --synthetic.")] = None,
     store: StoreOption = None,
-    model: ModelOption = "mini-de-en",
+    model: ModelOption = "mini",
     langs: LangsOption = None,
     systems: Annotated[
         str | None, typer.Option(help="Systems to time beside base MT, comma-separated. [default: all of the store]")

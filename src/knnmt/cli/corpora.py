@@ -73,7 +73,7 @@ def align(
     corpus: CorpusArgument,
     langs: PairOption,
     output: Annotated[Path, typer.Option("--output", "-o", help="Output file, Pharaoh format, one line a segment.")],
-    model: ModelOption = "mini-de-en",
+    model: ModelOption = "mini",
     settings: "AlignSettings",
     load: Annotated[Path | None, typer.Option(help="Use saved parameters instead of training.")] = None,
     save: Annotated[Path | None, typer.Option(help="Save the trained parameters.")] = None,
@@ -112,7 +112,7 @@ def shortlist(
     corpus: CorpusArgument,
     langs: PairOption,
     output: Annotated[Path, typer.Option("--output", "-o", help="Output file, for --shortlist.")],
-    model: ModelOption = "mini-de-en",
+    model: ModelOption = "mini",
     settings: "LexiconSettings",
     as_json: JsonOption = False,
 ) -> None:

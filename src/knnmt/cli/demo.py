@@ -17,7 +17,7 @@ TAUGHT = 4  # of corrections
 
 
 @app.command()
-def demo(model: ModelOption = "mini-de-en", threads: ThreadsOption = None, as_json: JsonOption = False) -> None:
+def demo(model: ModelOption = "mini", threads: ThreadsOption = None, as_json: JsonOption = False) -> None:
     """Show what a translation memory is worth on real software strings. From known projects and from an unknown one."""
     from knnmt.lab import demo as text
 

@@ -96,7 +96,7 @@ def tune(
     dev: CorpusArgument,
     langs: PairOption,
     store: StoreNeeded,
-    model: ModelOption = "mini-de-en",
+    model: ModelOption = "mini",
     settings: "TuneSettings",
     retrieval: dict[str, Any],
     output: Annotated[

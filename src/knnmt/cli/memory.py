@@ -31,7 +31,7 @@ def add(
     source: Annotated[str | None, typer.Option(help="Source text of a single segment.")] = None,
     target: Annotated[str | None, typer.Option(help="Translation of --source.")] = None,
     name: Annotated[str | None, typer.Option("--id", help="Id of the segment; replaces one with this id.")] = None,
-    model: ModelOption = "mini-de-en",
+    model: ModelOption = "mini",
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
     as_json: JsonOption = False,
@@ -103,7 +103,7 @@ def remove(
 @app.command()
 def compact(
     store: StoreArgument,
-    model: ModelOption = "mini-de-en",
+    model: ModelOption = "mini",
     full: Annotated[bool, typer.Option("--full", help="Merge all parts into one.")] = False,
     workers: WorkersOption = None,
     device: DeviceOption = "auto",

@@ -44,7 +44,7 @@ LIBRARIES = ("fastapi", "language_data", "prometheus_client", "python_multipart"
 )  # fmt: skip
 def serve(
     *,
-    model: ModelOption = "mini-de-en",
+    model: ModelOption = "mini",
     langs: LangsOption = None,
     store: Annotated[
         list[Path] | None,

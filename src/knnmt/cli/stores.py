@@ -41,7 +41,7 @@ def build(
     corpus: CorpusArgument,
     langs: PairOption,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the store.")],
-    model: ModelOption = "mini-de-en",
+    model: ModelOption = "mini",
     settings: "BuildSettings",
     clean: Annotated[bool, typer.Option(help="Drop bad translation pairs.")] = True,
     alignments: Annotated[

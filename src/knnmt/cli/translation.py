@@ -73,7 +73,7 @@ def translate(
     columns: Annotated[
         str | None, typer.Option("--columns", help="Columns of a table: source and target, such as en,de.")
     ] = None,
-    model: ModelOption = "mini-de-en",
+    model: ModelOption = "mini",
     langs: LangsOption = None,
     store: StoresOption = None,
     store_weights: StoreWeightsOption = None,
@@ -142,7 +142,7 @@ def explain(
     *,
     text: Annotated[str, typer.Argument(help="Text to translate.")],
     store: StoresNeeded,
-    model: ModelOption = "mini-de-en",
+    model: ModelOption = "mini",
     langs: LangsOption = None,
     store_weights: StoreWeightsOption = None,
     system: SystemOption = None,

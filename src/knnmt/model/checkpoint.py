@@ -27,7 +27,8 @@ from knnmt.model.transformer import Architecture, Transformer
 
 _log = logging.getLogger(__name__)
 
-EMBEDDED = "mini-de-en"
+EMBEDDED = ("mini-de-en", "mini-en-de")
+DEFAULT = "mini"  # the embedded model of the direction
 SAMPLES, SAMPLE = 64, 1 << 16  # of a weights file, for the fingerprint: count, and bytes of each
 
 
@@ -87,21 +88,23 @@ class Model:
 
 
 def load(
-    name: str | Path = EMBEDDED,
+    name: str | Path = DEFAULT,
     *,
     device: str = "auto",
     precision: str = "auto",
     langs: Languages | str | None = None,
     shortlist: str | Path | None = None,
 ) -> Model:
-    """Load a checkpoint: `mini-de-en` (embedded), a folder, or a hub id such as `Helsinki-NLP/opus-mt-de-en`.
+    """Load a checkpoint: `mini` (embedded), a folder, or a hub id such as `Helsinki-NLP/opus-mt-de-en`.
 
+    `mini` is the embedded model of langs, `mini-de-en` or `mini-en-de`; without langs it is `mini-de-en`.
     device is `cpu`, `cuda`, `cuda:1` or `auto`; precision is `float32`, `float16`, `bfloat16`, `int8` (on a CPU) or
     `auto`: float16 on CUDA, float32 elsewhere. Multilingual models need langs (`de-en`).
     shortlist: a file of `knnmt shortlist`; not used on a GPU, or where lists would have half of the vocabulary.
     """
     lexicon = Lexicon.load(shortlist) if shortlist is not None else None
     pair = Languages.parse(langs) if isinstance(langs, str) else langs
+    name = embedded(pair) if str(name) == DEFAULT else name
     place = _device(device)
     chosen = _precision(precision, place)
     with _quiet_transformers():
@@ -155,15 +158,22 @@ def load(
     )
 
 
-def embedded_path() -> Path:
-    """The folder of the embedded model: inside the package, or beside it in a checkout."""
+def embedded(langs: Languages | None) -> str:
+    """The name of the embedded model that translates languages; without any, of the first one."""
+    for name in EMBEDDED if langs is not None else EMBEDDED[:1]:
+        source, target = name.split("-")[1:]
+        if langs is None or (closeness(source, langs.source) and closeness(target, langs.target)):
+            return name
+    raise UsageError(f"no embedded model translates {langs}: pass --model, such as Helsinki-NLP/opus-mt-{langs}")
+
+
+def embedded_path(name: str = EMBEDDED[0]) -> Path:
+    """The folder of an embedded model: inside the package, or beside it in a checkout."""
     package = Path(__file__).parent.parent
-    for folder in (package / "models" / EMBEDDED, package.parent.parent / "models" / EMBEDDED):
+    for folder in (package / "models" / name, package.parent.parent / "models" / name):
         if (folder / "config.json").exists():
             return folder
-    raise ModelError(
-        f"the embedded model {EMBEDDED} is not part of this installation: reinstall knnmt, or pass --model"
-    )
+    raise ModelError(f"the embedded model {name} is not part of this installation: reinstall knnmt, or pass --model")
 
 
 def convert(hf: Any, family: Family) -> Transformer:
@@ -291,8 +301,8 @@ def direction(langs: Languages | None, config: Any, tokenizer: Any) -> tuple[str
 
 def _locate(name: str) -> tuple[str, bool]:
     """Where to load from, and whether to stay offline."""
-    if name == EMBEDDED and not Path(name).is_dir():
-        return str(embedded_path()), True
+    if name in EMBEDDED and not Path(name).is_dir():
+        return str(embedded_path(name)), True
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").exists():
@@ -303,7 +313,7 @@ def _locate(name: str) -> tuple[str, bool]:
     if folder.exists() or name.count("/") != 1 or name.startswith((".", "/", "~")):
         raise UsageError(
             f"no model at {name}: pass a folder with config.json, a hub id such as Helsinki-NLP/opus-mt-de-en, "
-            f"or {EMBEDDED}"
+            f"or {DEFAULT} (embedded)"
         )
     from huggingface_hub import constants, try_to_load_from_cache
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from knnmt.build.settings import BuildSettings
 from knnmt.errors import UsageError
 from knnmt.languages import Languages
-from knnmt.model.checkpoint import EMBEDDED
+from knnmt.model.checkpoint import DEFAULT
 from knnmt.settings import refusal
 from knnmt.systems.settings import Adapt, RetrievalSettings
 from knnmt.systems.table import SYSTEMS
@@ -113,7 +113,7 @@ class Config(_Table):
 
     title: str = "Results"
     note: str = Field(default="", description="what a reader of its figures should know")
-    model: str = Field(default=EMBEDDED, description="mini-de-en (embedded), a folder, or a hub id")
+    model: str = Field(default=DEFAULT, description="mini (embedded), a folder, or a hub id")
     languages: str = Field(description="source and target, such as de-en")
     systems: tuple[Run, ...] = Field(min_length=1)
     domains: tuple[Domain, ...] = Field(min_length=1)
