@@ -30,7 +30,7 @@ def main() -> None:
     """Run the comparison and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path, help="text, one segment a line")
-    parser.add_argument("--model", default=EMBEDDED)
+    parser.add_argument("--model", default=EMBEDDED[0])
     parser.add_argument("--segments", type=int, default=500)
     parser.add_argument("--chunks", type=int, default=10, help="interleaved pairs of measurements")
     parser.add_argument("--threads", type=int, default=2)
@@ -43,7 +43,7 @@ def main() -> None:
     model = load(options.model, device=options.device, precision=options.precision)
     rehearse(model.transformer, model.special)
     want(120.0)  # compiled loops, not the first pass on a machine
-    folder = embedded_path() if options.model == EMBEDDED else options.model
+    folder = embedded_path(options.model) if options.model in EMBEDDED else options.model
     hf = (
         transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=DTYPES[options.precision])
         .to(model.device)

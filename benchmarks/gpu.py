@@ -61,7 +61,7 @@ def main() -> None:
     """Run the comparison and print it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path, help="text, one segment a line")
-    parser.add_argument("--models", nargs="+", default=[EMBEDDED, "random:512:6:8000", "random:1024:6:42000"])
+    parser.add_argument("--models", nargs="+", default=[EMBEDDED[0], "random:512:6:8000", "random:1024:6:42000"])
     parser.add_argument("--segments", type=int, default=2998)
     parser.add_argument("--sizes", type=int, nargs="+", default=[256, 512, 1024])
     parser.add_argument("--alone", type=int, default=40, help="segments that are translated one at a time")
@@ -70,7 +70,7 @@ def main() -> None:
     options = parser.parse_args()
     transformers.utils.logging.disable_progress_bar()
     lines = options.source.read_text(encoding="utf-8").split("\n")[: options.segments]
-    tokenizer = load(EMBEDDED, device="cpu").tokenizer
+    tokenizer = load(device="cpu").tokenizer
     lengths = sorted((len(row) for row in tokenizer.encode_source(lines)), reverse=True)
     print(f"torch {torch.__version__}, transformers {transformers.__version__}, {options.device}")
     for name in options.models:
@@ -108,7 +108,7 @@ def made(name: str, lines: list[str], lengths: list[int], options: argparse.Name
     dtype = torch.float16 if options.device.startswith("cuda") else torch.float32
     if not name.startswith("random:"):
         model = load(name, device=options.device, precision=str(dtype).removeprefix("torch."))
-        folder = embedded_path() if name == EMBEDDED else name
+        folder = embedded_path(name) if name in EMBEDDED else name
         hf = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=dtype).to(model.device).eval()
         ids = [row[: model.max_source] for row in model.tokenizer.encode_source(lines)]
         return Engines(hf, model.transformer, model.special, None), sorted(ids, key=len, reverse=True)

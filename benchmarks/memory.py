@@ -14,7 +14,7 @@ from pathlib import Path
 
 from knnmt import TranslateSettings, Translator
 from knnmt.host import resident, return_freed
-from knnmt.model.checkpoint import EMBEDDED, load
+from knnmt.model.checkpoint import DEFAULT, load
 from knnmt.ready import want
 
 PRECISIONS = ("float32", "bfloat16", "int8")
@@ -32,7 +32,7 @@ def held() -> int:
 
 def measure(model: str, precision: str, texts: list[str]) -> tuple[int, int]:
     """Bytes of the model, and of a search."""
-    Translator(load(EMBEDDED, device="cpu")).translate(["."])  # whatever libraries allocate
+    Translator(load(device="cpu")).translate(["."])  # whatever libraries allocate
     want(WAIT)
     libraries = held()
     translator = Translator(model, device="cpu", precision=precision)
@@ -57,7 +57,7 @@ def main() -> None:
     """Measure each precision in a process of its own, or one in this."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("texts", type=Path)
-    parser.add_argument("--model", default=EMBEDDED)
+    parser.add_argument("--model", default=DEFAULT)
     parser.add_argument("--precision", choices=PRECISIONS, help="this one alone, in this process")
     given = parser.parse_args()
     if given.precision is None:

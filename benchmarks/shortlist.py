@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from knnmt.decode.settings import TranslateSettings
-from knnmt.model.checkpoint import EMBEDDED, load
+from knnmt.model.checkpoint import DEFAULT, load
 from knnmt.ready import want
 from knnmt.translate import Translator
 
@@ -27,7 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path, help="text, one segment a line")
     parser.add_argument("--shortlist", type=Path, required=True)
-    parser.add_argument("--model", default=EMBEDDED)
+    parser.add_argument("--model", default=DEFAULT)
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--store", type=Path)
     parser.add_argument("--system")

@@ -1,4 +1,4 @@
-"""The model that ships: small, exact, and good enough to show what it is for."""
+"""The models that ship: small, exact, and good enough to show what they are for."""
 
 import itertools
 import os
@@ -11,7 +11,8 @@ import transformers
 
 from knnmt import TranslateSettings, Translator
 from knnmt.evaluate import bleu
-from knnmt.model.checkpoint import embedded_path
+from knnmt.errors import UsageError
+from knnmt.model.checkpoint import EMBEDDED, embedded_path
 
 from .cli.process import INTERRUPTIBLE
 
@@ -47,26 +48,66 @@ OBJECTS = [
 ]  # fmt: skip
 
 
+LABELS = [("Abbrechen", "Cancel"), ("Speichern", "Save"), ("Einstellungen", "Settings"), ("Benutzername", "Username")]
+
+
 @pytest.fixture(scope="module")
 def translator() -> Translator:
     return Translator()
+
+
+@pytest.fixture(scope="module")
+def back() -> Translator:
+    return Translator(langs="en-de")
+
+
+@pytest.fixture(scope="module", params=EMBEDDED)
+def each(request: pytest.FixtureRequest, translator: Translator, back: Translator) -> Translator:
+    """Every embedded model."""
+    return {"mini-de-en": translator, "mini-en-de": back}[request.param]
 
 
 def sentences() -> list[str]:
     return [" ".join(parts) for parts in itertools.product(SUBJECTS, VERBS, OBJECTS)][:500]
 
 
-def test_it_fits_and_plain_transformers_loads_it() -> None:
-    files = list(embedded_path().iterdir())
+def texts_of(translator: Translator) -> list[str]:
+    """Sentences in the source language of an embedded model."""
+    if translator.model.tokenizer.source == "de":
+        return sentences()[::12]
+    things = ["the house.", "a new book!", "the answer to question 17?", "the report on Europe"]
+    return [f"{who} {does} {thing}" for who in ("The man", "Nobody") for does in ("sees", "sold") for thing in things]
+
+
+@pytest.mark.parametrize("name", EMBEDDED)
+def test_they_fit_and_plain_transformers_loads_them(name: str) -> None:
+    files = list(embedded_path(name).iterdir())
     assert sum(path.stat().st_size for path in files) <= 25_000_000
-    hf = transformers.MarianMTModel.from_pretrained(embedded_path())
+    hf = transformers.MarianMTModel.from_pretrained(embedded_path(name))
     assert hf.dtype == torch.float16
     assert hf.lm_head.weight.data_ptr() == hf.model.shared.weight.data_ptr()  # tied
 
 
-def test_it_translates(translator: Translator) -> None:
-    found = translator.translate([source for source, _ in PAIRS])
-    assert bleu([t.text for t in found], [target for _, target in PAIRS]).value > 45
+def test_they_translate(translator: Translator, back: Translator) -> None:
+    there = translator.translate([source for source, _ in PAIRS])
+    assert bleu([t.text for t in there], [target for _, target in PAIRS]).value > 45
+    again = back.translate([target for _, target in PAIRS])
+    assert bleu([t.text for t in again], [source for source, _ in PAIRS]).value > 35
+
+
+def test_they_know_labels(translator: Translator, back: Translator) -> None:
+    german, english = ([side.lower() for side in sides] for sides in zip(*LABELS, strict=True))
+    assert [t.text.lower() for t in translator.translate([g.capitalize() for g in german])] == english
+    assert [t.text.lower() for t in back.translate([e.capitalize() for e in english])] == german
+
+
+def test_the_languages_choose_the_model(translator: Translator, back: Translator) -> None:
+    assert translator.model.name == "mini-de-en"
+    assert back.model.name == "mini-en-de"
+    with pytest.raises(UsageError, match="no embedded model translates fr-en"):
+        Translator(langs="fr-en")
+    with pytest.raises(UsageError, match="this is a de-en model, it does not translate en-de"):
+        Translator("mini-de-en", langs="en-de")
 
 
 @pytest.mark.parametrize(
@@ -92,20 +133,20 @@ def test_nothing_becomes_unknown(translator: Translator) -> None:
     assert all("<unk>" not in t.text for t in translator.translate(texts))
 
 
-def test_capitals_stay_capitals(translator: Translator) -> None:
-    (found,) = translator.translate(["DAS IST SEHR WICHTIG."])
-    assert found.text.isupper()
+def test_capitals_stay_capitals(translator: Translator, back: Translator) -> None:
+    assert translator.translate(["DAS IST SEHR WICHTIG."])[0].text.isupper()
+    assert back.translate(["THIS IS VERY IMPORTANT."])[0].text.isupper()
 
 
 @pytest.mark.parametrize("beams", [1, 5])
-def test_same_tokens_as_generate(translator: Translator, beams: int) -> None:
-    texts = sentences()[::12]
-    hf = transformers.MarianMTModel.from_pretrained(embedded_path(), dtype=torch.float32)
-    tokenizer = transformers.MarianTokenizer.from_pretrained(embedded_path())
+def test_same_tokens_as_generate(each: Translator, beams: int) -> None:
+    texts, folder = texts_of(each), embedded_path(each.model.name)
+    hf = transformers.MarianMTModel.from_pretrained(folder, dtype=torch.float32)
+    tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
     inputs = tokenizer(texts, return_tensors="pt", padding=True)
     expected = hf.generate(**inputs, num_beams=beams, max_length=64, do_sample=False)
     settings = TranslateSettings(beam=beams, max_length=63, batch_size=16)
-    for translation, row in zip(translator.translate(texts, settings), expected.tolist(), strict=True):
+    for translation, row in zip(each.translate(texts, settings), expected.tolist(), strict=True):
         assert list(translation.tokens) == [token for token in row[1:] if token != hf.config.pad_token_id]
 
 

@@ -11,7 +11,7 @@ from knnmt.build.build import build
 from knnmt.build.settings import BuildSettings
 from knnmt.corpus.segment import Segment
 from knnmt.datastore import Datastore
-from knnmt.model.checkpoint import EMBEDDED, Model, load
+from knnmt.model.checkpoint import Model, load
 from knnmt.retrieval.gate import Purpose
 from knnmt.retrieval.tuned import Tuned
 from knnmt.systems.settings import RetrievalSettings
@@ -49,7 +49,7 @@ def pairs(text: str) -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return load(EMBEDDED, device="cpu")
+    return load(device="cpu")
 
 
 @pytest.fixture(scope="module")

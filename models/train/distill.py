@@ -13,7 +13,9 @@ import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import TextIO
 
 import sentencepiece
 from prepare import EOS, MAX_TOKENS, Pair, log, read_pairs
@@ -61,7 +63,7 @@ def main() -> None:
                 write(lines, out)
 
 
-def write(lines: Iterator[list[str]], out) -> None:  # type: ignore[no-untyped-def]
+def write(lines: Iterator[list[str]], out: TextIO) -> None:
     """Append a chunk."""
     for some in lines:
         out.writelines(some)
@@ -87,7 +89,7 @@ def choose(job: tuple[Sequence[Sequence[Ids]], Sequence[Pair]]) -> list[str]:
 
 def common(ours: Sequence[int], theirs: Sequence[int]) -> float:
     """The share of tokens and pairs of tokens that two texts have in common (F1)."""
-    left, right = (Counter(ids) + Counter(zip(ids, ids[1:], strict=False)) for ids in (ours, theirs))
+    left, right = (Counter(ids) + Counter(pairwise(ids)) for ids in (ours, theirs))
     return 2 * (left & right).total() / max(1, left.total() + right.total())
 
 

@@ -33,10 +33,11 @@ def placeholder(rng: random.Random) -> str:
     return rng.choice(
         (
             "%s", "%s", "%d", "%1", f"%{number % 4 + 1}$s", "%i", "%%", f"%({name})s", f"%({name})s", f"%({word})d",
-            f"%({word}_{name})s", f"%({name}_{word})d", f"%{number % 4 + 1}", f"%{{{word}}}", f":{word}", "%@", "%.1f", "%n",
-            "{}", "{0}", f"{{{number % 4}}}", f"{{{name}}}", f"{{{word}_{name}}}", f"{{{{ {word} }}}}", f"{{{{{name}}}}}",
-            f"${word}", f"${{{name.upper()}}}", f"[{name}]", f"@{word}", f"`{word} {name}`", f"__{name}__",
-            f"<{number % 4}>", f"{number % 97} %", f"{number % 97} MB", f"{number % 13}:{number % 60:02}", f"v{number % 9}.{number % 17}.0",
+            f"%({word}_{name})s", f"%({name}_{word})d", f"%{number % 4 + 1}", f"%{{{word}}}", f":{word}", "%@", "%.1f",
+            "%n", "{}", "{0}", f"{{{number % 4}}}", f"{{{name}}}", f"{{{word}_{name}}}", f"{{{{ {word} }}}}",
+            f"{{{{{name}}}}}", f"${word}", f"${{{name.upper()}}}", f"[{name}]", f"@{word}", f"`{word} {name}`",
+            f"__{name}__", f"<{number % 4}>", f"{number % 97} %", f"{number % 97} MB",
+            f"{number % 13}:{number % 60:02}", f"v{number % 9}.{number % 17}.0",
             f"<{rng.choice(TAGS)}>", f"<{rng.choice(TAGS)}/>", f'<a href="{word}.html">', "&nbsp;", f"&{word};",
             f"https://www.{word}.org/{name}", f"http://{word}.com/{word}?{name}={number}", f"{word}@{name}.net",
             f"{word}_{name}", f"{word}.{name}()", f"/usr/{word}/{name}.conf", f"--{word}", f"{name}.{word[:3]}",

@@ -66,9 +66,10 @@ def encode_chunk(job: tuple[str, list[Pair], int | None]) -> list[tuple[np.ndarr
     sentencepiece.set_random_generator_seed(seed or 0)
     sides: tuple[list[list[int]], list[list[int]]] = ([], [])
     for number, pair in enumerate(pairs):
-        if seed is not None and rng.random() < JOINED:
-            pair = several(pair, pairs[number - 1]) or pair
-        source, target = pair if seed is None else perturb(*pair, rng)
+        joined = several(pair, pairs[number - 1]) if seed is not None and rng.random() < JOINED else None
+        source, target = joined or pair
+        if seed is not None:
+            source, target = perturb(source, target, rng)
         sampled = seed is not None and rng.random() < 0.05
         left = [*pieces.encode(source, enable_sampling=sampled, alpha=0.2, nbest_size=-1), EOS]
         right = [*pieces.encode(target), EOS]
@@ -97,7 +98,7 @@ def encode(pairs: list[Pair], model: Path, out: Path, seed: int | None = None) -
 
 
 def prepare(options: argparse.Namespace) -> multiprocessing.Process | None:
-    """All that needs no GPU: `spm.model`, the text to watch, and `train-0.npz`; a process goes on with the other versions.
+    """All that needs no GPU: `spm.model`, the text to watch, and `train-0.npz`; a process makes the other versions.
 
     A version is what a teacher translated (all of it), a share of the original pairs, and the short strings several
     times, all with noise of its own.

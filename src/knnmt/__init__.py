@@ -2,7 +2,7 @@
 
 >>> from knnmt import Datastore, Translator
 >>> store = Datastore.build("train.tmx", langs="de-en", out="store")
->>> Translator("mini-de-en", store).translate(["Guten Morgen!"])[0].text
+>>> Translator(store=store).translate(["Guten Morgen!"])[0].text
 """
 
 import os

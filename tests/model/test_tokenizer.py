@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knnmt.model.checkpoint import EMBEDDED, load
+from knnmt.model.checkpoint import load
 from knnmt.model.tokenizer import PLAIN, Tokenizer
 
 MARKS = st.sampled_from(
@@ -14,7 +14,7 @@ MARKS = st.sampled_from(
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return load(EMBEDDED, device="cpu").tokenizer
+    return load(device="cpu").tokenizer
 
 
 @given(texts=st.lists(st.lists(st.one_of(MARKS, st.text(max_size=4)), max_size=8).map("".join), max_size=4))

@@ -59,7 +59,9 @@ app = typer.Typer(
 
 ModelOption = Annotated[
     str,
-    typer.Option("--model", "-m", help="Model: mini (embedded), a folder, or a hub id such as Helsinki-NLP/opus-mt-de-en."),
+    typer.Option(
+        "--model", "-m", help="mini (embedded), a model folder, or a hub id such as Helsinki-NLP/opus-mt-de-en."
+    ),
 ]
 LangsOption = Annotated[str | None, typer.Option("--langs", "-l", help="Languages, such as de-en.")]
 PairOption = Annotated[str, typer.Option("--langs", "-l", help="Languages, such as de-en.")]

@@ -28,6 +28,7 @@ from knnmt.errors import UsageError
 if TYPE_CHECKING:
     import torch
 
+    from knnmt.datastore import Datastore
     from knnmt.lab.bench.growth import Growth
     from knnmt.lab.bench.settings import BenchSettings, Sweep
     from knnmt.lab.bench.speed import Speed
@@ -76,6 +77,7 @@ def bench(
     as_json: JsonOption = False,
 ) -> None:
     """Time the systems against base MT, interleaved in one process. Ratios with 95% intervals, stages, peak memory."""
+    from knnmt.datastore import Datastore
     from knnmt.lab.bench.machine import device_named, machine, versions
     from knnmt.lab.bench.settings import Sweep
 
@@ -93,9 +95,11 @@ def bench(
             rows = {"growth": _grow(synthetic, width, cluster_size, settings, place, scratch, progress)}
         else:
             texts = terminal.read_lines(input) if input is not None else []
-            loaded = load_model(model, langs, device, precision, threads)
+            opened = Datastore.open(store) if store is not None else None
+            pair = langs or (opened.manifest.languages if opened is not None else None)
+            loaded = load_model(model, pair, device, precision, threads)
             place = loaded.device
-            rows = _time(loaded, store, texts, settings, sweeps, memory, progress)
+            rows = _time(loaded, opened, texts, settings, sweeps, memory, progress)
     given = {"sweeps": sweep or [], "model": model, "store": str(store) if store is not None else None}
     content = {
         "machine": machine(place), "versions": versions(), "settings": settings.model_dump(by_alias=True) | given,
@@ -123,7 +127,7 @@ def _check(systems: tuple[str, ...], input: Path | None, synthetic: str | None) 
 
 def _time(
     model: "Model",
-    store: Path | None,
+    store: "Datastore | None",
     texts: list[str],
     settings: "BenchSettings",
     sweeps: "list[Sweep]",
@@ -131,17 +135,15 @@ def _time(
     progress: Progress,
 ) -> dict[str, Any]:
     """Rows of times, or of the largest batches."""
-    from knnmt.datastore import Datastore
     from knnmt.lab.bench.batch_size import largest_batches
     from knnmt.lab.bench.speed import measure
 
-    opened = Datastore.open(store) if store is not None else None
     if memory is not None:
-        return {"batch_sizes": largest_batches(model, opened, texts, settings, memory << 20, progress)}
+        return {"batch_sizes": largest_batches(model, store, texts, settings, memory << 20, progress)}
     speed, skipped = [], []
     points: list[Sweep | None] = [*sweeps] or [None]
     for sweep in points:
-        some, left_out = measure(model, opened, texts, settings, sweep, progress)
+        some, left_out = measure(model, store, texts, settings, sweep, progress)
         speed += some
         skipped += left_out
     return {"speed": speed, "skipped": skipped}

@@ -10,35 +10,34 @@ from knnmt import terminal
 from knnmt.cli.app import JsonOption, ModelOption, ThreadsOption, app, load_model
 
 if TYPE_CHECKING:
+    from knnmt.corpus.segment import Segment
     from knnmt.lab.demo import Comparison, Correction, Result
 
 SHOWN = 8  # examples
+LOCALISED = 5  # of the other direction
 TAUGHT = 4  # of corrections
 
 
 @app.command()
 def demo(model: ModelOption = "mini", threads: ThreadsOption = None, as_json: JsonOption = False) -> None:
-    """Show what a translation memory is worth on real software strings. From known projects and from an unknown one."""
+    """Show what a translation memory is worth on real software strings. From known projects and from an unknown one.
+
+    German to English with --model, then English to German with the embedded model.
+    """
     from knnmt.lab import demo as text
 
     catalogs, unknown = text.catalogs()
     loaded = load_model(model, str(text.LANGUAGES), "auto", "auto", threads)
     with terminal.stages() as progress:
         found = text.compare(loaded, catalogs, unknown, progress)
+        localised = unknown.reversed()
+        other = load_model("mini", str(localised.languages), "auto", "auto", threads)
+        back = text.untuned(other, localised, progress)
     if as_json:
-        typer.echo(json.dumps(_content(found), indent=2, ensure_ascii=False))
+        reversed = {str(localised.languages): {name: _scores(result) for name, result in back.items()}}
+        typer.echo(json.dumps(_content(found) | {"unknown_project_reversed": reversed}, indent=2, ensure_ascii=False))
         return
-    base, best = found.results["base"], found.results[text.CORRECTED]
-    changed = [n for n, (a, b) in enumerate(zip(base.translations, best.translations, strict=True)) if a != b]
-    examples = terminal.table("German", "reference", "base MT", "with memory")
-    for number in [n for n in changed if 15 <= len(found.held_out[n].source) <= 60][:SHOWN]:
-        segment = found.held_out[number]
-        examples.add_row(segment.source, segment.target, base.translations[number], best.translations[number])
-    terminal.show(examples)
-    typer.echo(
-        f"With memory ({text.CORRECTED}), {len(changed)} of {len(found.held_out)} strings come out otherwise than by "
-        "base MT; shown are the first of medium length.\n"
-    )
+    _show_examples("German", found.held_out, found.results, SHOWN)
     *others, last = text.PACKAGES
     typer.echo(
         f"Projects that the memory knows: {len(found.held_out)} strings drawn at random from {', '.join(others)} and "
@@ -51,9 +50,28 @@ def demo(model: ModelOption = "mini", threads: ThreadsOption = None, as_json: Js
         f"{len(unknown.memory):,} of {' and '.join(others)}, untuned"
     )
     _show_scores(found.unknown)
-    typer.echo(f"BLEU: {base.bleu.signature}")
     if found.corrections:
         _show_corrections(found.corrections)
+    typer.echo(f"\nEnglish to German: the same strings of {last}, the same memory, untuned")
+    _show_examples("English", localised.held_out, back, LOCALISED)
+    _show_scores(back)
+    typer.echo(f"BLEU: {found.results['base'].bleu.signature}")
+
+
+def _show_examples(language: str, segments: "list[Segment]", results: "dict[str, Result]", count: int) -> None:
+    """Strings that the memory changes."""
+    from knnmt.lab.demo import CORRECTED
+
+    base, best = results["base"].translations, results[CORRECTED].translations
+    changed = [n for n, (a, b) in enumerate(zip(base, best, strict=True)) if a != b]
+    table = terminal.table(language, "reference", "base MT", "with memory")
+    for n in [n for n in changed if 15 <= len(segments[n].source) <= 60][:count]:
+        table.add_row(segments[n].source, segments[n].target, base[n], best[n])
+    terminal.show(table)
+    typer.echo(
+        f"With memory ({CORRECTED}), {len(changed)} of {len(segments)} strings come out otherwise than by base MT; "
+        "shown are the first of medium length.\n"
+    )
 
 
 def _show_scores(results: "dict[str, Result]") -> None:

@@ -20,8 +20,8 @@ from knnmt.cli.app import (
     SystemOption,
     ThreadsOption,
     app,
-    load_model,
     retrieval_settings,
+    use_threads,
     weighted,
 )
 from knnmt.cli.options import Command, Fields, options
@@ -83,9 +83,11 @@ def serve(
     settings = settings.model_copy(update={"teach": not read_only})
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("knnmt").setLevel(logging.WARNING if quiet else logging.INFO)
-    loaded = load_model(model, langs, device, precision, threads, shortlist)
-    stores = weighted(store, store_weights)
-    translator = Translator(loaded, stores, system=system, retrieval=retrieval_settings(settings_file))
+    use_threads(threads)
+    translator = Translator(
+        model, weighted(store, store_weights), system=system, retrieval=retrieval_settings(settings_file),
+        device=device, precision=precision, langs=langs, shortlist=shortlist,
+    )  # fmt: skip
     languages = languages_of(translator, langs)
     application = create_app(translator, settings, languages)
     place = listening(settings)

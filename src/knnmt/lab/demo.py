@@ -1,8 +1,9 @@
 """The demo: German catalogs of well-known packages, real software strings that anyone may use.
 
-Two experiments. Strings drawn at random from all packages are translated with the others as memory: a project that the
-memory knows, whose next strings look like the last ones. And strings of one package are translated with the other
-packages as memory: a project that it does not know.
+Three experiments. Strings drawn at random from all packages are translated from German to English with the others as
+memory: a project that the memory knows, whose next strings look like the last ones. Strings of one package are
+translated with the other packages as memory: a project that it does not know. And the same, from English to German: the
+direction in which software is localised.
 """
 
 import itertools
@@ -12,7 +13,7 @@ import re
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -47,6 +48,12 @@ class Catalogs:
 
     memory: list[Segment]
     held_out: list[Segment]
+    languages: Languages = LANGUAGES
+
+    def reversed(self) -> "Catalogs":
+        """The same segments in the other direction."""
+        sides = ([replace(s, source=s.target, target=s.source) for s in some] for some in (self.memory, self.held_out))
+        return Catalogs(*sides, Languages(self.languages.target, self.languages.source))
 
 
 def catalogs() -> tuple[Catalogs, Catalogs]:
@@ -102,7 +109,7 @@ def compare(model: Model, catalogs: Catalogs, unknown: Catalogs, progress: Progr
     watch = progress or (lambda stage, done, total: None)
     with tempfile.TemporaryDirectory(prefix="knnmt-demo-") as folder:
         began = time.perf_counter()
-        store = _build(model, catalogs.memory, Path(folder), progress)
+        store = _build(model, catalogs, Path(folder), progress)
         built = time.perf_counter()
         dev = catalogs.memory[:DEV]
         own = overlaps(store, [segment.source for segment in dev]).segments
@@ -124,17 +131,18 @@ def compare(model: Model, catalogs: Catalogs, unknown: Catalogs, progress: Progr
             results[system] = _result(translator, catalogs.held_out, system, watch)
         corrected = Translator(model, store, retrieval=tuned[CORRECTED])
         corrections = list(_corrections(corrected, catalogs.held_out, results[CORRECTED].translations, watch))
-    strange = _unknown(model, unknown, watch)
+    strange = untuned(model, unknown, watch)
     return Comparison(catalogs.held_out, results, corrections, built - began, after - built, strange)
 
 
-def _unknown(model: Model, catalogs: Catalogs, watch: Progress) -> dict[str, Result]:
+def untuned(model: Model, catalogs: Catalogs, progress: Progress | None = None) -> dict[str, Result]:
     """Base MT and a system as it is: there is nothing of the project to tune on."""
+    watch = progress or (lambda stage, done, total: None)
     with tempfile.TemporaryDirectory(prefix="knnmt-demo-") as folder:
-        store = _build(model, catalogs.memory, Path(folder), watch)
-        translators = {"base": Translator(model), CORRECTED: Translator(model, store, system=CORRECTED)}
-        named = translators.items()
-        return {name: _result(one, catalogs.held_out, f"{name}, unknown project", watch) for name, one in named}
+        store = _build(model, catalogs, Path(folder), watch)
+        named = {"base": Translator(model), CORRECTED: Translator(model, store, system=CORRECTED)}.items()
+        stage = f"unknown project, {catalogs.languages}"
+        return {name: _result(one, catalogs.held_out, f"{name}, {stage}", watch) for name, one in named}
 
 
 def _corrections(
@@ -150,12 +158,12 @@ def _corrections(
         watch("correct", 1, len(wrong[:CORRECTIONS]))
 
 
-def _build(model: Model, memory: Sequence[Segment], folder: Path, progress: Progress | None) -> Datastore:
-    """A store of segments that are distinct and clean already."""
-    lines = [json.dumps({"source": s.source, "target": s.target, "id": s.origin}) + "\n" for s in memory]
+def _build(model: Model, catalogs: Catalogs, folder: Path, progress: Progress | None) -> Datastore:
+    """A store of the memory, whose segments are distinct and clean already."""
+    lines = [json.dumps({"source": s.source, "target": s.target, "id": s.origin}) + "\n" for s in catalogs.memory]
     (folder / "memory.jsonl").write_text("".join(lines), encoding="utf-8")
     return Datastore.build(
-        folder / "memory.jsonl", out=folder / "store", langs=str(LANGUAGES), model=model,
+        folder / "memory.jsonl", out=folder / "store", langs=str(catalogs.languages), model=model,
         settings=BuildSettings(clean=None), progress=progress,
     )  # fmt: skip
 

@@ -14,7 +14,7 @@ from knnmt.decode.settings import TranslateSettings
 from knnmt.errors import DataError, UsageError
 from knnmt.languages import Languages as PairOfLanguages
 from knnmt.languages import standard_tag
-from knnmt.model.checkpoint import EMBEDDED, Model, load
+from knnmt.model.checkpoint import DEFAULT, Model, load
 from knnmt.ready import want
 from knnmt.retrieval.session import Retriever
 from knnmt.retrieval.tuned import Tuned, chosen_for
@@ -41,7 +41,8 @@ class Translator:
     """Translates with a pretrained model and, where one is given, with a store of translations.
 
     >>> Translator().translate(["Guten Morgen!"])[0].text
-    >>> Translator("mini-de-en", "store", system="fast").translate(["Klicken Sie auf Speichern."])[0].text
+    >>> Translator(store="store", system="fast").translate(["Klicken Sie auf Speichern."])[0].text
+    >>> Translator(langs="en-de").translate(["Good morning!"])[0].text
 
     Several stores are searched as one, and the last of them learns: `Translator(model, ["company", "project"])`, or
     `{"company": 1, "project": 2}` with their weights in p_kNN.
@@ -53,7 +54,7 @@ class Translator:
 
     def __init__(
         self,
-        model: str | Path | Model = EMBEDDED,
+        model: str | Path | Model = DEFAULT,
         store: str | Path | Paths | AnyStore | None = None,
         *,
         system: str | None = None,
@@ -77,6 +78,8 @@ class Translator:
         if store is None and system not in (None, "base"):
             raise UsageError(f"the system {system} needs a store: make one with `knnmt build`")
         if not isinstance(model, Model):
+            if langs is None and store is not None and str(model) == DEFAULT:
+                langs = store.manifest.languages
             model = load(model, device=device, precision=precision, langs=langs, shortlist=shortlist)
         self.model = model
         self.store, self.left_out = store, frozenset(left_out)
