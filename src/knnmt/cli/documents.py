@@ -50,7 +50,7 @@ class Plan:
         if job.input is None:
             data, name = sys.stdin.buffer.read(), "standard input"
             return open_document(data, self.format, languages=languages, columns=self.columns, name=name)
-        format = self.format or _format_of(job.input) or TEXT
+        format = self.format or format_of(job.input) or TEXT
         return open_document(job.input, format, languages=languages, columns=self.columns)
 
 
@@ -67,7 +67,7 @@ def planned(
             raise UsageError(f"there is no format {format!r}: use one of {', '.join(BY_NAME)}")
     finished: Path | None
     several = len(inputs) > 1 or any(path.is_dir() for path in inputs)
-    if not several and (format == TEXT or (format is None and not (inputs and _format_of(inputs[0])))):
+    if not several and (format == TEXT or (format is None and not (inputs and format_of(inputs[0])))):
         if everything or columns:
             raise UsageError("--all and --columns are for documents: plain text is translated as a whole")
         return None
@@ -100,7 +100,7 @@ def _several(inputs: Sequence[Path], output: Path, format: str | None) -> Iterat
             hidden = any(part.startswith(".") for part in inside.parts)
             if given.is_dir() and (hidden or output.resolve() in file.resolve().parents):
                 continue
-            if given.is_dir() and format is None and _format_of(file) is None:
+            if given.is_dir() and format is None and format_of(file) is None:
                 ignored += 1
                 continue
             place = output / (inside.with_suffix(".po") if file.suffix == ".pot" else inside)
@@ -116,7 +116,7 @@ def _several(inputs: Sequence[Path], output: Path, format: str | None) -> Iterat
         raise UsageError(f"{inputs[0]}: no documents in it of a known format; --format names one")
 
 
-def _format_of(path: Path) -> str | None:
+def format_of(path: Path) -> str | None:
     """The name of a document's format, None for plain text."""
     from knnmt.documents.formats import SAMPLE, known
 
