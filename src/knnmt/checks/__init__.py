@@ -3,7 +3,7 @@
 `check` compares a text with its translation, `review` the units of whole files. Nothing is changed.
 """
 
-from knnmt.checks.pair import Finding, Terms
+from knnmt.checks.pair import Finding
 from knnmt.checks.table import KINDS, check
 
-__all__ = ["KINDS", "Finding", "Terms", "check"]
+__all__ = ["KINDS", "Finding", "check"]

@@ -95,8 +95,7 @@ def _lost(side: Side, other: Side) -> Iterator[str]:
     # 17 Uhr may be 5 pm
     mine = [side.text[span.start : span.end] for span in spans if not TIME.match(side.text, span.end)]
     for number in figures.lost(mine, other.prose, other.language):
-        parts = DIGITS.findall(number)
-        if len(parts) == 1 or figures.lost(parts, INSIDE.sub(" ", other.prose), other.language):
+        if figures.lost(DIGITS.findall(number), INSIDE.sub("; ", other.prose), other.language):
             yield number
 
 

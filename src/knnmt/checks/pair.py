@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from knnmt.text.glossary import Glossary
 from knnmt.text.inline import Inline
 from knnmt.text.spans import ON, Span, find
 
@@ -15,13 +16,6 @@ class Finding(NamedTuple):
 
     kind: str
     message: str
-
-
-class Terms(Protocol):
-    """A glossary, as the checks see it."""
-
-    def check(self, source: str, target: str) -> list[str]:
-        """What is wrong with the terms of a translation."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +56,7 @@ class Pair:
 
     source: Side
     target: Side
-    glossary: Terms | None = None
+    glossary: Glossary | None = None
 
 
 Check = Callable[[Pair], Iterator[str]]

@@ -4,9 +4,9 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
-from knnmt.checks.pair import Terms
 from knnmt.checks.table import INCONSISTENT, check
 from knnmt.languages import Languages
+from knnmt.text.glossary import Glossary
 from knnmt.text.inline import Inline
 
 SHOWN = 60  # characters of a text in a message
@@ -42,7 +42,7 @@ class Located(NamedTuple):
 def review(
     units: Iterable[Translated],
     languages: Languages | None = None,
-    glossary: Terms | None = None,
+    glossary: Glossary | None = None,
     *,
     ignore: Collection[str] = (),
 ) -> list[Located]:
@@ -75,7 +75,7 @@ def _inconsistent(units: list[Translated]) -> dict[int, str]:
         for number, text in zip(numbers, written, strict=True):
             if text != usual:
                 at = f"{place.file}:{place.line or place.key}"
-                found[number] = f"elsewhere translated as “{_short(usual)}” ({at})"
+                found[number] = f"elsewhere translated as «{_short(usual)}» ({at})"
     return found
 
 

@@ -2,28 +2,31 @@
 
 from collections.abc import Collection
 
-from knnmt.checks import kept, meaning, writing
-from knnmt.checks.pair import Check, Finding, Pair, Side, Terms
+from knnmt.checks.kept import accelerators, addresses, code, escapes, numbers, placeholders, tags
+from knnmt.checks.meaning import length, terms, untranslated
+from knnmt.checks.pair import Check, Finding, Pair, Side
+from knnmt.checks.writing import brackets, punctuation, quotes, repeated, space
 from knnmt.errors import UsageError
 from knnmt.languages import Languages, standard_tag
+from knnmt.text.glossary import Glossary
 from knnmt.text.inline import Inline
 
 CHECKS: dict[str, Check] = {
-    "untranslated": meaning.untranslated,
-    "placeholder": kept.placeholders,
-    "tag": kept.tags,
-    "escape": kept.escapes,
-    "address": kept.addresses,
-    "code": kept.code,
-    "number": kept.numbers,
-    "accelerator": kept.accelerators,
-    "term": meaning.terms,
-    "length": meaning.length,
-    "punctuation": writing.punctuation,
-    "bracket": writing.brackets,
-    "quote": writing.quotes,
-    "space": writing.space,
-    "repeated": writing.repeated,
+    "untranslated": untranslated,
+    "placeholder": placeholders,
+    "tag": tags,
+    "escape": escapes,
+    "address": addresses,
+    "code": code,
+    "number": numbers,
+    "accelerator": accelerators,
+    "term": terms,
+    "length": length,
+    "punctuation": punctuation,
+    "bracket": brackets,
+    "quote": quotes,
+    "space": space,
+    "repeated": repeated,
 }
 INCONSISTENT = "inconsistent"  # of several units: review.py
 KINDS = (*CHECKS, INCONSISTENT)
@@ -33,7 +36,7 @@ def check(
     source: str | Inline,
     target: str | Inline,
     languages: Languages | None = None,
-    glossary: Terms | None = None,
+    glossary: Glossary | None = None,
     *,
     ignore: Collection[str] = (),
 ) -> list[Finding]:
@@ -49,7 +52,7 @@ def check(
     ]
     pair = Pair(*sides, glossary)
     if not pair.target.text.strip():  # nothing else can be said of it
-        return [Finding("untranslated", message) for message in meaning.untranslated(pair) if "untranslated" not in ignore]
+        return [Finding("untranslated", message) for message in untranslated(pair) if "untranslated" not in ignore]
     return [
         Finding(kind, message)
         for kind, found in CHECKS.items()

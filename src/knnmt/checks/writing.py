@@ -12,7 +12,7 @@ ENDS = frozenset(".?!:;…")
 CLOSING = "\"'”“’‘»«›‹」』)]}>*_`"
 NO_STOP = frozenset("th lo km my".split())  # languages that end no sentence with a full stop
 BRACKETS = ("()", "[]", "{}")
-QUOTES = re.compile("[\"„“”‟«»「」『』]")
+QUOTES = re.compile('["„“”‟«»「」『』]')
 DOUBLED = re.compile(r"(?<![\w'’-])([^\W\d_]{2,})\s+\1(?![\w'’-])", re.IGNORECASE)
 # words that may stand twice: `that that`, `die die`
 TWICE = {
@@ -87,7 +87,7 @@ def repeated(pair: Pair) -> Iterator[str]:
         return
     usual = TWICE.get(pair.target.language or "", "").split()
     yield from (
-        f"“{found[0]}”: a word is doubled"
+        f"«{found[0]}»: a word is doubled"
         for found in DOUBLED.finditer(pair.target.prose)
         if found[1].lower() not in usual
     )

@@ -51,7 +51,7 @@ def check(
     languages = Languages.parse(langs) if langs is not None else None
     names = tuple(name.strip() for name in columns.split(",")) if columns else ()
     units = _units(files, format, languages, names)
-    terms = Glossary.read(glossary) if glossary is not None else None
+    terms = Glossary.read(glossary, languages) if glossary is not None else None
     found = review(units, languages, terms, ignore=skipped)
     if as_json:
         typer.echo(reports.as_json(found))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from knnmt.translate import Translator
 
 TEXT = "text"  # the format that is translated line by line
-SHOWN = 20  # problems that are listed
+SHOWN = 20  # problems listed
 
 
 @dataclass(frozen=True)
@@ -193,16 +193,21 @@ def _report(tally: "Tally", files: int, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"files": files, **asdict(tally)}, ensure_ascii=False))
         return
-    for problem in tally.problems[:SHOWN]:
-        typer.echo(problem, err=True)
-    if len(tally.problems) > SHOWN:
-        typer.echo(f"… and {len(tally.problems) - SHOWN:,} more", err=True)
+    show_problems(tally.problems)
     parts = [f"{terminal.counted(tally.units, 'unit')} translated ({terminal.counted(tally.words, 'word')})"]
     parts += [f"{tally.exact:,} exact {'match' if tally.exact == 1 else 'matches'}"]
     parts += [f"{tally.kept:,} translated before"] if tally.kept else []
     parts += [f"{tally.left:,} left as they are (ICU messages and the like)"] if tally.left else []
     parts += [terminal.counted(len(tally.problems), "problem")]
     typer.echo(f"{terminal.counted(files, 'file')}: {', '.join(parts)}", err=True)
+
+
+def show_problems(problems: Sequence[str]) -> None:
+    """The first problems on standard error, and how many more there are."""
+    for problem in problems[:SHOWN]:
+        typer.echo(problem, err=True)
+    if len(problems) > SHOWN:
+        typer.echo(f"… and {len(problems) - SHOWN:,} more: `knnmt check` lists all", err=True)
 
 
 def _translate(translator: "Translator", settings: "TranslateSettings") -> "Translate":

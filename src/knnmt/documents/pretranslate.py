@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from knnmt.checks import check
 from knnmt.documents.document import Document
 from knnmt.documents.unit import State, Unit
+from knnmt.text.glossary import Glossary
 from knnmt.text.inline import Code, Inline
 
 WINDOW = 64  # texts that are translated together: what an interruption may lose
@@ -43,7 +45,7 @@ class Tally:
     exact: int = 0
     kept: int = 0  # translated before
     left: int = 0  # in a form that nobody can translate piece by piece
-    problems: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)  # what a reviewer should look at
 
     def add(self, other: "Tally") -> None:
         """Count another document too."""
@@ -62,9 +64,13 @@ def pretranslate(
     *,
     everything: bool = False,
     finished: "Finished | None" = None,
+    glossary: Glossary | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Tally:
-    """Translate the units that are untranslated or fuzzy, or `everything`; exact matches need no review."""
+    """Translate the units that are untranslated or fuzzy, or `everything`; exact matches need no review.
+
+    Every translation is checked, its terms against the `glossary`.
+    """
     finished = Finished() if finished is None else finished
     tally = Tally(left=len(document.left))
     chosen = []
@@ -83,7 +89,8 @@ def pretranslate(
         if progress is not None:
             progress(len(some))
     for unit in chosen:
-        _fill(unit, finished[unit.source], document.content.name, tally)
+        _fill(unit, finished[unit.source], tally)
+        tally.problems += _problems(unit, finished[unit.source], document, glossary)
     return tally
 
 
@@ -93,17 +100,26 @@ def texts_of(document: Document, *, everything: bool = False) -> int:
     return len({unit.source for unit in chosen if any(map(str.isalpha, unit.source.text))})
 
 
-def _fill(unit: Unit, found: Translated, name: str, tally: Tally) -> None:
-    if found.problems:
-        what = "check the translation" if found.exact else "not translated"
-        tally.problems.append(f"{name}:{unit.line}: {what}: {'; '.join(found.problems)}")
-        if not found.exact:
-            return
+def _fill(unit: Unit, found: Translated, tally: Tally) -> None:
+    if found.problems and not found.exact:
+        return
     certain = found.exact and not found.problems
     unit.set(found.target, state=State.TRANSLATED if certain else State.FUZZY, note=found.note)
     tally.units += 1
     tally.words += len(unit.source.text.split())
     tally.exact += found.exact
+
+
+def _problems(unit: Unit, found: Translated, document: Document, glossary: Glossary | None) -> Iterator[str]:
+    """What a reviewer should look at: why the unit is not translated, or what the checks say."""
+    place = f"{document.content.name}:{unit.line}"
+    if found.problems and not found.exact:
+        yield f"{place}: untranslated: {'; '.join(found.problems)}"
+        return
+    findings = check(unit.source, found.target, document.content.languages, glossary)
+    yield from (f"{place}: {kind}: {message}" for kind, message in findings)
+    known = {message for _, message in findings}
+    yield from (f"{place}: placeholder: {problem}" for problem in found.problems if problem not in known)
 
 
 class Finished:
