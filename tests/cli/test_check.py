@@ -56,3 +56,26 @@ def test_translate_tells_what_it_could_not_do(tiny: Path, tmp_path: Path) -> Non
     document.write_text("a=der %s Hund\n", encoding="utf-8")
     done = knnmt("translate", document, "-m", tiny, "-s", memory, "--beam", "1")
     assert done.stderr.splitlines()[0] == f"{document}:1: placeholder: %s is missing"
+
+
+def test_analyze(store: Path, corpus: Path, tmp_path: Path) -> None:
+    known = corpus.read_text("utf-8").split("\t")[0]
+    path = tmp_path / "a.txt"
+    path.write_text(f"{known}\n\nVöllig neuer Text\nVöllig neuer Text\n", encoding="utf-8")
+    found = json.loads(fine(knnmt("analyze", path, "--store", store, "--json")))
+    segments = {name: band["segments"] for name, band in found["bands"].items() if band["segments"]}
+    assert segments == {"exact": 1, "repetitions": 1, "new": 1}
+    assert found["total"] == {"segments": 3, "words": 6 + len(known.split())}
+    assert "repetitions" in fine(knnmt("analyze", path))
+    refused(knnmt("analyze", tmp_path / "none"), 2, "No such file")
+
+
+def test_a_document_says_how_well_the_memory_matches(tiny: Path, store: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.xlf"
+    path.write_text(
+        '<xliff version="1.2"><file source-language="de" target-language="en"><body><trans-unit id="1">'
+        "<source>Völlig neuer Text</source></trans-unit></body></file></xliff>",
+        encoding="utf-8",
+    )
+    done = knnmt("translate", path, "-m", tiny, "-s", store, "--beam", "1", "--max-length", "8")
+    assert "; no match in the translation memory</note>" in done.stdout

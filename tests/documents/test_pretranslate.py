@@ -125,3 +125,18 @@ def test_white_space_around_a_text() -> None:
     assert trimmed(text) == (" ", Inline("a b", (Code(0, "<x>", 1), Code(3, "</x>", 0))), " ")
     assert trimmed(Inline("  ")) == ("  ", Inline(""), "")
     assert cut(Inline("abc"), 1, 2) == Inline("b")
+
+
+def test_notes_say_how_well_the_memory_matches() -> None:
+    assert Translated(Inline("a"), -0.5, match=0.874).note == (
+        "machine translation, score -0.50; fuzzy match 87% in the translation memory"
+    )
+    assert Translated(Inline("a"), -0.5, match=0.0).note.endswith("; no match in the translation memory")
+    assert Translated(Inline("a"), 0.0, exact=True, match=1.0).note == "exact match of the translation memory"
+
+
+def test_matches_are_kept_over_an_interruption(tmp_path: Path) -> None:
+    first = Finished(tmp_path / "part", "one")
+    first.add([Inline("a")], [Translated(Inline("b"), -1.0, match=0.75)])
+    first.close(done=False)
+    assert Finished(tmp_path / "part", "one")[Inline("a")].match == 0.75

@@ -7,7 +7,7 @@ import typer
 
 from knnmt import terminal
 from knnmt.cli.app import JsonOption, LangsOption, app
-from knnmt.cli.documents import TEXT, format_of
+from knnmt.cli.documents import documents_in
 from knnmt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 @app.command()
 def check(
-    files: Annotated[list[Path], typer.Argument(help="Translated documents; or a text and its translation.")],
+    files: Annotated[
+        list[Path], typer.Argument(help="Translated documents, folders of them; or a text and its translation.")
+    ],
     langs: LangsOption = None,
     glossary: Annotated[Path | None, typer.Option(help="Glossary to check terms against: TSV, CSV or TBX.")] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Kind of check to skip; repeatable.")] = None,
@@ -49,8 +51,7 @@ def check(
     skipped = ignore or []
     require_kinds(skipped)
     languages = Languages.parse(langs) if langs is not None else None
-    names = tuple(name.strip() for name in columns.split(",")) if columns else ()
-    units = _units(files, format, languages, names)
+    units = _units(files, format, languages, columns)
     terms = Glossary.read(glossary, languages) if glossary is not None else None
     found = review(units, languages, terms, ignore=skipped)
     if as_json:
@@ -70,20 +71,15 @@ def check(
 
 
 def _units(
-    files: list[Path], format: str | None, languages: "Languages | None", columns: tuple[str, ...]
+    files: list[Path], format: str | None, languages: "Languages | None", columns: str | None
 ) -> "list[Translated]":
     """The units of the files, each with its translation."""
-    from knnmt.documents import open_document
     from knnmt.documents.reviewed import BILINGUAL, reviewed, side_by_side
 
-    formats = [format or format_of(path) or TEXT for path in files]
-    documents = [
-        open_document(path, chosen, languages=languages, columns=columns)
-        for path, chosen in zip(files, formats, strict=True)
-    ]
-    alone = [path for path, chosen in zip(files, formats, strict=True) if chosen not in BILINGUAL or len(columns) == 1]
+    documents = documents_in(files, format, columns, languages)
+    alone = [each for each in documents if each.format.name not in BILINGUAL or len(each.content.columns) == 1]
     if not alone:
         return [unit for document in documents for unit in reviewed(document)]
-    if len(files) == 2 and formats[0] == formats[1]:
+    if len(documents) == 2 and documents[0].format is documents[1].format:
         return list(side_by_side(*documents))
-    raise UsageError(f"{alone[0]} holds one language: name two files, a text and its translation")
+    raise UsageError(f"{alone[0].content.name} holds one language: name two files, a text and its translation")

@@ -26,11 +26,17 @@ class Translated(NamedTuple):
     score: float = 0.0
     exact: bool = False  # taken from the memory, which has this very text
     problems: tuple[str, ...] = ()
+    match: float | None = None  # score of the best fuzzy match, 0 where there is none; None without a memory
 
     @property
     def note(self) -> str:
         """What a reviewer is told."""
-        return "exact match of the translation memory" if self.exact else f"machine translation, score {self.score:.2f}"
+        if self.exact:
+            return "exact match of the translation memory"
+        made = f"machine translation, score {self.score:.2f}"
+        if self.match is None:
+            return made
+        return f"{made}; {f'fuzzy match {self.match:.0%}' if self.match else 'no match'} in the translation memory"
 
 
 Translate = Callable[[Sequence[Inline]], Sequence[Translated]]
@@ -73,12 +79,9 @@ def pretranslate(
     """
     finished = Finished() if finished is None else finished
     tally = Tally(left=len(document.left))
-    chosen = []
-    for unit in document.units:
-        if unit.state is State.TRANSLATED and not everything:
-            tally.kept += 1
-        elif any(map(str.isalpha, unit.source.text)):
-            chosen.append(unit)
+    if not everything:
+        tally.kept = sum(unit.state is State.TRANSLATED for unit in document.units)
+    chosen = to_translate(document, everything=everything)
     new = list(dict.fromkeys(unit.source for unit in chosen if unit.source not in finished))
     done = len({unit.source for unit in chosen}) - len(new)
     if progress is not None and done:
@@ -94,10 +97,15 @@ def pretranslate(
     return tally
 
 
+def to_translate(document: Document, *, everything: bool = False) -> list[Unit]:
+    """The units that are untranslated or fuzzy, or `everything`, without those that have no letters."""
+    chosen = (unit for unit in document.units if everything or unit.state is not State.TRANSLATED)
+    return [unit for unit in chosen if any(map(str.isalpha, unit.source.text))]
+
+
 def texts_of(document: Document, *, everything: bool = False) -> int:
     """The number of different texts that `pretranslate` would translate."""
-    chosen = (unit for unit in document.units if everything or unit.state is not State.TRANSLATED)
-    return len({unit.source for unit in chosen if any(map(str.isalpha, unit.source.text))})
+    return len({unit.source for unit in to_translate(document, everything=everything)})
 
 
 def _fill(unit: Unit, found: Translated, tally: Tally) -> None:
@@ -144,7 +152,8 @@ class Finished:
                 content = json.loads(line)
                 target = _inline(content["target"])
                 problems = tuple(map(str, content["problems"]))
-                made = Translated(target, float(content["score"]), bool(content["exact"]), problems)
+                match = None if content["match"] is None else float(content["match"])
+                made = Translated(target, float(content["score"]), bool(content["exact"]), problems, match)
                 self._found[_inline(content["source"])] = made
 
     def __contains__(self, source: Inline) -> bool:
@@ -200,6 +209,7 @@ def _line(pair: tuple[Inline, Translated]) -> str:
     content = {
         "source": (source.text, source.codes), "target": (found.target.text, found.target.codes),
         "score": found.score, "exact": found.exact, "problems": found.problems,
+        "match": found.match,
     }  # fmt: skip
     return json.dumps(content, ensure_ascii=False) + "\n"
 

@@ -1,4 +1,4 @@
-"""Documents for the checks: the units of a file with their translations, or of two files, a text and its translation."""
+"""Documents for the checks: the units of a file with their translations, or those of a file and of its translation."""
 
 from collections.abc import Iterator, Sequence
 
@@ -21,7 +21,7 @@ def reviewed(document: Document) -> Iterator[Translated]:
 
 
 def side_by_side(source: Document, target: Document) -> Iterator[Translated]:
-    """The units of a document with those of its translation: by their keys, by their lines in plain text, or by order."""
+    """The units of a document with those of its translation: by key, in plain text by line, else by order."""
     name, ours, theirs = target.content.name, list(source.units), list(target.units)
     if source.format.name == target.format.name == "text":
         yield from _by_key(name, [(str(unit.line), unit) for unit in ours], {str(unit.line): unit for unit in theirs})
