@@ -34,6 +34,7 @@ ORDER = (
     ("corpus",),
     ("align",),
     ("text",),
+    ("checks",),
     ("documents",),
     ("model",),
     ("search",),
@@ -50,7 +51,7 @@ ORDER = (
     ("cli",),
 )
 BASE, API = "errors, host, settings, …", "translate, evidence, tune, evaluate, hf"
-NAMES = {0: BASE, 13: API}  # of groups of several, in the picture
+NAMES = {0: BASE, 14: API}  # of groups of several, in the picture
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
 LAZY = {"knnmt", "knnmt.__main__"}  # the package itself, which imports its public names when they are asked for
 

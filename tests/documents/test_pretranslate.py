@@ -38,7 +38,10 @@ def test_only_what_is_untranslated_or_fuzzy() -> None:
     assert states["Review me"] is State.TRANSLATED
     assert states["Hello %s"] is State.FUZZY
     assert (tally.units, tally.exact, tally.kept) == (7, 1, 1)
-    assert tally.problems == ["app.po:29: not translated: %d is missing"] * 2
+    assert tally.problems == [  # the stand-in shouts
+        "app.po:14: placeholder: %s is missing", "app.po:14: placeholder: %S is not in the source",
+        *["app.po:29: untranslated: %d is missing"] * 2,
+    ]  # fmt: skip
     written = document.to_bytes().decode()
     assert '\nmsgid "Review me"\nmsgstr "REVIEW ME"' in written
     assert '"ONE FILE"\nmsgstr[1] "alte"' in written
@@ -55,7 +58,7 @@ def test_what_the_memory_has_with_a_problem_is_to_be_reviewed() -> None:
     document = opened("text.txt", b"Hello\n")
     tally = pretranslate(document, lambda units: [Translated(Inline("A"), exact=True, problems=("12 is missing",))])
     assert next(iter(document.units)).state is State.FUZZY
-    assert tally.problems == ["text.txt:1: check the translation: 12 is missing"]
+    assert tally.problems == ["text.txt:1: placeholder: 12 is missing"]
     assert document.to_bytes() == b"A\n"
 
 
@@ -122,3 +125,18 @@ def test_white_space_around_a_text() -> None:
     assert trimmed(text) == (" ", Inline("a b", (Code(0, "<x>", 1), Code(3, "</x>", 0))), " ")
     assert trimmed(Inline("  ")) == ("  ", Inline(""), "")
     assert cut(Inline("abc"), 1, 2) == Inline("b")
+
+
+def test_notes_say_how_well_the_memory_matches() -> None:
+    assert Translated(Inline("a"), -0.5, match=0.874).note == (
+        "machine translation, score -0.50; fuzzy match 87% in the translation memory"
+    )
+    assert Translated(Inline("a"), -0.5, match=0.0).note.endswith("; no match in the translation memory")
+    assert Translated(Inline("a"), 0.0, exact=True, match=1.0).note == "exact match of the translation memory"
+
+
+def test_matches_are_kept_over_an_interruption(tmp_path: Path) -> None:
+    first = Finished(tmp_path / "part", "one")
+    first.add([Inline("a")], [Translated(Inline("b"), -1.0, match=0.75)])
+    first.close(done=False)
+    assert Finished(tmp_path / "part", "one")[Inline("a")].match == 0.75

@@ -2,7 +2,7 @@
 
 import pytest
 
-from knnmt.text.numbers import converted, lost, mended
+from knnmt.text.numbers import GROUPS, converted, lost, mended
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,7 @@ def test_only_what_is_certain_is_converted(number: str, expected: str) -> None:
     assert converted(number, "de", "en") == expected
     assert converted(number, "de", "fr") == number
     assert converted(number, None, None) == number
+
+
+def test_two_numbers_are_not_one() -> None:
+    assert GROUPS.findall("am 1 2024 und 10 000") == ["1", "2024", "10 000"]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from knnmt.translate import Translator
 
 TEXT = "text"  # the format that is translated line by line
-SHOWN = 20  # problems that are listed
+SHOWN = 20  # problems listed
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Plan:
         if job.input is None:
             data, name = sys.stdin.buffer.read(), "standard input"
             return open_document(data, self.format, languages=languages, columns=self.columns, name=name)
-        format = self.format or _format_of(job.input) or TEXT
+        format = self.format or format_of(job.input) or TEXT
         return open_document(job.input, format, languages=languages, columns=self.columns)
 
 
@@ -67,7 +67,7 @@ def planned(
             raise UsageError(f"there is no format {format!r}: use one of {', '.join(BY_NAME)}")
     finished: Path | None
     several = len(inputs) > 1 or any(path.is_dir() for path in inputs)
-    if not several and (format == TEXT or (format is None and not (inputs and _format_of(inputs[0])))):
+    if not several and (format == TEXT or (format is None and not (inputs and format_of(inputs[0])))):
         if everything or columns:
             raise UsageError("--all and --columns are for documents: plain text is translated as a whole")
         return None
@@ -83,14 +83,25 @@ def planned(
             terminal.require_writable(target, source)
         jobs = (Job(source, target),)
         finished = target.with_name(f".{target.name}.part.jsonl") if target is not None else None
-    names = tuple(name.strip() for name in columns.split(",")) if columns else ()
-    return Plan(jobs, format, names, everything, finished)
+    return Plan(jobs, format, column_names(columns), everything, finished)
 
 
 def _several(inputs: Sequence[Path], output: Path, format: str | None) -> Iterator[Job]:
     """The documents among files and in folders, with their places in the output folder."""
     taken: dict[Path, Path] = {}
-    ignored = 0
+    for file, inside in _found(inputs, format, output):
+        place = output / (inside.with_suffix(".po") if file.suffix == ".pot" else inside)
+        if place.exists() and place.samefile(file):
+            raise UsageError(f"{place} is an input: write to another folder")
+        if place in taken:
+            raise UsageError(f"{taken[place]} and {file} would both be written to {place}")
+        taken[place] = file
+        yield Job(file, place)
+
+
+def _found(inputs: Sequence[Path], format: str | None, output: Path | None = None) -> Iterator[tuple[Path, Path]]:
+    """The documents among files and in folders, with their paths inside these; not what is in the output folder."""
+    ignored = found = 0
     for given in inputs:
         if not given.exists():
             raise UsageError(f"cannot read {given}: No such file or directory")
@@ -98,25 +109,38 @@ def _several(inputs: Sequence[Path], output: Path, format: str | None) -> Iterat
         for file in files:
             inside = file.relative_to(given) if given.is_dir() else Path(file.name)
             hidden = any(part.startswith(".") for part in inside.parts)
-            if given.is_dir() and (hidden or output.resolve() in file.resolve().parents):
+            made = output is not None and output.resolve() in file.resolve().parents
+            if given.is_dir() and (hidden or made):
                 continue
-            if given.is_dir() and format is None and _format_of(file) is None:
+            if given.is_dir() and format is None and format_of(file) is None:
                 ignored += 1
                 continue
-            place = output / (inside.with_suffix(".po") if file.suffix == ".pot" else inside)
-            if place.exists() and place.samefile(file):
-                raise UsageError(f"{place} is an input: write to another folder")
-            if place in taken:
-                raise UsageError(f"{taken[place]} and {file} would both be written to {place}")
-            taken[place] = file
-            yield Job(file, place)
+            found += 1
+            yield file, inside
     if ignored:
         terminal.note(f"{terminal.counted(ignored, 'file')} of other formats ignored")
-    if not taken:
+    if not found:
         raise UsageError(f"{inputs[0]}: no documents in it of a known format; --format names one")
 
 
-def _format_of(path: Path) -> str | None:
+def documents_in(
+    inputs: Sequence[Path], format: str | None, columns: str | None, languages: "Languages | None"
+) -> "list[Document]":
+    """All documents among files and in folders, read."""
+    from knnmt.documents import open_document
+
+    return [
+        open_document(file, format or format_of(file) or TEXT, languages=languages, columns=column_names(columns))
+        for file, _ in _found(inputs, format)
+    ]
+
+
+def column_names(columns: str | None) -> tuple[str, ...]:
+    """The names of columns that an option gives."""
+    return tuple(name.strip() for name in columns.split(",")) if columns else ()
+
+
+def format_of(path: Path) -> str | None:
     """The name of a document's format, None for plain text."""
     from knnmt.documents.formats import SAMPLE, known
 
@@ -193,10 +217,7 @@ def _report(tally: "Tally", files: int, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"files": files, **asdict(tally)}, ensure_ascii=False))
         return
-    for problem in tally.problems[:SHOWN]:
-        typer.echo(problem, err=True)
-    if len(tally.problems) > SHOWN:
-        typer.echo(f"… and {len(tally.problems) - SHOWN:,} more", err=True)
+    show_problems(tally.problems)
     parts = [f"{terminal.counted(tally.units, 'unit')} translated ({terminal.counted(tally.words, 'word')})"]
     parts += [f"{tally.exact:,} exact {'match' if tally.exact == 1 else 'matches'}"]
     parts += [f"{tally.kept:,} translated before"] if tally.kept else []
@@ -205,12 +226,31 @@ def _report(tally: "Tally", files: int, *, as_json: bool) -> None:
     typer.echo(f"{terminal.counted(files, 'file')}: {', '.join(parts)}", err=True)
 
 
+def show_problems(problems: Sequence[str]) -> None:
+    """The first problems on standard error, and how many more there are."""
+    for problem in problems[:SHOWN]:
+        typer.echo(problem, err=True)
+    if len(problems) > SHOWN:
+        typer.echo(f"… and {len(problems) - SHOWN:,} more: `knnmt check` lists all", err=True)
+
+
 def _translate(translator: "Translator", settings: "TranslateSettings") -> "Translate":
-    """What the translator makes of texts with codes."""
+    """What the translator makes of texts with codes, and how well the store matches them."""
     from knnmt.documents.pretranslate import Translated
+    from knnmt.translate.fuzzy import FuzzyIndex
+
+    store = translator.store if translator.retriever is not None else None
+    index = FuzzyIndex(store) if store is not None else None
 
     def translate(units: "Sequence[Inline]") -> "list[Translated]":
         found = translator.translate_inline(units, settings)
-        return [Translated(each.target, each.score, each.match is not None, each.problems) for each in found]
+        matches: list[float | None] = [None] * len(units)
+        if index is not None:
+            best = index.best([unit.text for unit in units])
+            matches = [0.0 if match is None else match.score for match in best]
+        return [
+            Translated(each.target, each.score, each.match is not None, each.problems, match)
+            for each, match in zip(found, matches, strict=True)
+        ]
 
     return translate

@@ -28,7 +28,7 @@ from knnmt.cli.app import (
     use_threads,
     weighted,
 )
-from knnmt.cli.documents import planned, run
+from knnmt.cli.documents import planned, run, show_problems
 from knnmt.cli.options import Command, Fields, options
 from knnmt.errors import UsageError
 
@@ -123,9 +123,13 @@ def translate(
             left_out = _own(opened, texts)
         translator = _translator(model, opened, system, chosen, langs, device, precision, threads, left_out, shortlist)
         bar = stack.enter_context(terminal.bar("translating", total, quiet=typing))
+        problems: list[str] = []
         found_all = translator.stream(texts, settings, window=1 if typing else window, progress=bar)
         for number, found in enumerate(found_all, start=1):
             ranked = (found, *found.alternatives)
+            if found.problems:
+                kind = "untranslated" if found.match is None else "placeholder"
+                problems.append(f"{input or 'standard input'}:{number}: {kind}: {'; '.join(found.problems)}")
             if as_json:
                 shown = [{"text": t.text, "score": round(t.score, 5)} | _match(t) for t in ranked]
                 out.write(json.dumps({"line": number, "translations": shown}, ensure_ascii=False) + "\n")
@@ -134,6 +138,7 @@ def translate(
             else:
                 out.write(found.text + "\n")
             out.flush()
+    show_problems(problems)
 
 
 @app.command(cls=Command)

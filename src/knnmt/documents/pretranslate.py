@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from knnmt.checks import check
 from knnmt.documents.document import Document
 from knnmt.documents.unit import State, Unit
+from knnmt.text.glossary import Glossary
 from knnmt.text.inline import Code, Inline
 
 WINDOW = 64  # texts that are translated together: what an interruption may lose
@@ -24,11 +26,17 @@ class Translated(NamedTuple):
     score: float = 0.0
     exact: bool = False  # taken from the memory, which has this very text
     problems: tuple[str, ...] = ()
+    match: float | None = None  # score of the best fuzzy match, 0 where there is none; None without a memory
 
     @property
     def note(self) -> str:
         """What a reviewer is told."""
-        return "exact match of the translation memory" if self.exact else f"machine translation, score {self.score:.2f}"
+        if self.exact:
+            return "exact match of the translation memory"
+        made = f"machine translation, score {self.score:.2f}"
+        if self.match is None:
+            return made
+        return f"{made}; {f'fuzzy match {self.match:.0%}' if self.match else 'no match'} in the translation memory"
 
 
 Translate = Callable[[Sequence[Inline]], Sequence[Translated]]
@@ -43,7 +51,7 @@ class Tally:
     exact: int = 0
     kept: int = 0  # translated before
     left: int = 0  # in a form that nobody can translate piece by piece
-    problems: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)  # what a reviewer should look at
 
     def add(self, other: "Tally") -> None:
         """Count another document too."""
@@ -62,17 +70,18 @@ def pretranslate(
     *,
     everything: bool = False,
     finished: "Finished | None" = None,
+    glossary: Glossary | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Tally:
-    """Translate the units that are untranslated or fuzzy, or `everything`; exact matches need no review."""
+    """Translate the units that are untranslated or fuzzy, or `everything`; exact matches need no review.
+
+    Every translation is checked, its terms against the `glossary`.
+    """
     finished = Finished() if finished is None else finished
     tally = Tally(left=len(document.left))
-    chosen = []
-    for unit in document.units:
-        if unit.state is State.TRANSLATED and not everything:
-            tally.kept += 1
-        elif any(map(str.isalpha, unit.source.text)):
-            chosen.append(unit)
+    if not everything:
+        tally.kept = sum(unit.state is State.TRANSLATED for unit in document.units)
+    chosen = to_translate(document, everything=everything)
     new = list(dict.fromkeys(unit.source for unit in chosen if unit.source not in finished))
     done = len({unit.source for unit in chosen}) - len(new)
     if progress is not None and done:
@@ -83,27 +92,42 @@ def pretranslate(
         if progress is not None:
             progress(len(some))
     for unit in chosen:
-        _fill(unit, finished[unit.source], document.content.name, tally)
+        _fill(unit, finished[unit.source], tally)
+        tally.problems += _problems(unit, finished[unit.source], document, glossary)
     return tally
+
+
+def to_translate(document: Document, *, everything: bool = False) -> list[Unit]:
+    """The units that are untranslated or fuzzy, or `everything`, without those that have no letters."""
+    chosen = (unit for unit in document.units if everything or unit.state is not State.TRANSLATED)
+    return [unit for unit in chosen if any(map(str.isalpha, unit.source.text))]
 
 
 def texts_of(document: Document, *, everything: bool = False) -> int:
     """The number of different texts that `pretranslate` would translate."""
-    chosen = (unit for unit in document.units if everything or unit.state is not State.TRANSLATED)
-    return len({unit.source for unit in chosen if any(map(str.isalpha, unit.source.text))})
+    return len({unit.source for unit in to_translate(document, everything=everything)})
 
 
-def _fill(unit: Unit, found: Translated, name: str, tally: Tally) -> None:
-    if found.problems:
-        what = "check the translation" if found.exact else "not translated"
-        tally.problems.append(f"{name}:{unit.line}: {what}: {'; '.join(found.problems)}")
-        if not found.exact:
-            return
+def _fill(unit: Unit, found: Translated, tally: Tally) -> None:
+    if found.problems and not found.exact:
+        return
     certain = found.exact and not found.problems
     unit.set(found.target, state=State.TRANSLATED if certain else State.FUZZY, note=found.note)
     tally.units += 1
     tally.words += len(unit.source.text.split())
     tally.exact += found.exact
+
+
+def _problems(unit: Unit, found: Translated, document: Document, glossary: Glossary | None) -> Iterator[str]:
+    """What a reviewer should look at: why the unit is not translated, or what the checks say."""
+    place = f"{document.content.name}:{unit.line}"
+    if found.problems and not found.exact:
+        yield f"{place}: untranslated: {'; '.join(found.problems)}"
+        return
+    findings = check(unit.source, found.target, document.content.languages, glossary)
+    yield from (f"{place}: {kind}: {message}" for kind, message in findings)
+    known = {message for _, message in findings}
+    yield from (f"{place}: placeholder: {problem}" for problem in found.problems if problem not in known)
 
 
 class Finished:
@@ -128,7 +152,8 @@ class Finished:
                 content = json.loads(line)
                 target = _inline(content["target"])
                 problems = tuple(map(str, content["problems"]))
-                made = Translated(target, float(content["score"]), bool(content["exact"]), problems)
+                match = None if content["match"] is None else float(content["match"])
+                made = Translated(target, float(content["score"]), bool(content["exact"]), problems, match)
                 self._found[_inline(content["source"])] = made
 
     def __contains__(self, source: Inline) -> bool:
@@ -184,6 +209,7 @@ def _line(pair: tuple[Inline, Translated]) -> str:
     content = {
         "source": (source.text, source.codes), "target": (found.target.text, found.target.codes),
         "score": found.score, "exact": found.exact, "problems": found.problems,
+        "match": found.match,
     }  # fmt: skip
     return json.dumps(content, ensure_ascii=False) + "\n"
 

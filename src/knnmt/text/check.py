@@ -62,11 +62,11 @@ def _nested(found: Sequence[Held]) -> bool:
 
 def _filled(source: Sequence[Item], target: Sequence[Item]) -> bool:
     """Whether no pair is empty that holds something in the source."""
-    return not _empty(target) - _empty(source)
+    return not empty_pairs(target) - empty_pairs(source)
 
 
-def _empty(items: Sequence[Item]) -> set[int]:
-    """The opening ones of pairs with nothing between them."""
+def empty_pairs(items: Sequence[Item]) -> set[int]:
+    """The numbers of opening tags whose pairs have nothing between them."""
     found = set()
     opened: Held | None = None
     for item in items:

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-DIGITS = r"\d{1,3}(?:[ \u00a0\u202f]\d{3})+(?![\d.,]\d)|\d+(?:[.,:]\d+)*"  # 10 000 is one number
+DIGITS = r"\d{1,3}(?:[ \u00a0\u202f]\d{3})+(?!\d|[.,]\d)|\d+(?:[.,:]\d+)*"  # 10 000 is one number
 GROUPS = re.compile(rf"(?<!\d)(?:{DIGITS})")
 MINUS = ("-", "−")
 COMMA = frozenset("bg cs da de el es fi fr hr hu id it lt lv nb nl nn no pl pt ro ru sk sl sr sv tr uk vi".split())

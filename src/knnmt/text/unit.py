@@ -71,13 +71,13 @@ def unit_of(source: Inline, kinds: frozenset[str], language: str | None, *, sent
         if sentences and (ends := list(sentence_ends(source.text))):
             pieces = [[source.text[a:b]] for a, b in zip([0, *ends], [*ends, len(source.text)], strict=True)]
     else:
-        pieces = list(_cut(_items(source, spans), sentences=sentences))
+        pieces = list(_cut(items_of(source, spans), sentences=sentences))
     return Unit(given, [_peeled(some) for piece in pieces for some in _portions(piece)], mark)
 
 
 def whole_unit(source: Inline) -> Unit:
     """A text as one sentence, without the space around it; only inline codes are protected."""
-    return Unit(source, [_peeled(_items(source, ()), breaks=False)])
+    return Unit(source, [_peeled(items_of(source, ()), breaks=False)])
 
 
 def _without(source: Inline, at: int) -> Inline:
@@ -89,7 +89,7 @@ def _without(source: Inline, at: int) -> Inline:
 # ------------------------------------------------------------------------------------------------------ items
 
 
-def _items(source: Inline, spans: Sequence[Span]) -> list[Item]:
+def items_of(source: Inline, spans: Sequence[Span]) -> list[Item]:
     """Text, spans and inline codes in turn; a span with a code inside it is text."""
     places = [code.at for code in source.codes]
     free = [span for span in spans if bisect_right(places, span.start) == bisect_left(places, span.end)]
