@@ -39,7 +39,7 @@ LIBRARIES = ("fastapi", "language_data", "prometheus_client", "python_multipart"
     settings=Fields(
         "server.settings:ServerSettings",
         "host", "port", "keys", "rate_limit", "cors", "beam", "max_characters", "max_tokens", "max_segments",
-        "max_import", "time_limit", "queue", "batch_tokens",
+        "max_import", "max_file", "file_lifetime", "disk", "time_limit", "queue", "batch_tokens",
     )
 )  # fmt: skip
 def serve(

@@ -28,12 +28,14 @@ from knnmt.server.access import Doorkeeper, read_keys
 from knnmt.server.api_reference import api_reference
 from knnmt.server.dependencies import Server, Serving
 from knnmt.server.detection import Pair, languages_of
+from knnmt.server.document_jobs import DocumentJobs
 from knnmt.server.fields import explained
 from knnmt.server.imports import Imports
 from knnmt.server.metrics import Metrics
 from knnmt.server.middleware import FAILED, GuardMiddleware
-from knnmt.server.routes import libretranslate, memory, translation
+from knnmt.server.routes import files, libretranslate, memory, translation
 from knnmt.server.settings import ServerSettings
+from knnmt.server.spool import Spool, remove_abandoned
 from knnmt.server.work_items import UnavailableError, log_failure
 from knnmt.server.worker import GRACE, Worker
 from knnmt.translate import Translator
@@ -41,6 +43,7 @@ from knnmt.translate import Translator
 _log = logging.getLogger(__name__)
 PAGE = Path(__file__).parent / "page"
 CORS_HEADERS = ("Authorization", "Content-Type")
+EXPIRY = 60.0  # seconds between two looks for documents to remove
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -80,14 +83,19 @@ def create_app(
     languages = languages or languages_of(translator)
     metrics = Metrics()
     worker = Worker(translator, settings, metrics)
+    spool = Spool(settings.disk)
     imports = Imports(translator, worker, metrics, languages)
+    documents = DocumentJobs(worker, settings, languages, spool)
     doorkeeper = Doorkeeper(read_keys(settings.keys) if settings.keys is not None else [], settings.rate_limit)
-    server = Server(translator, settings, Pair(languages), worker, doorkeeper, metrics, imports)
+    server = Server(translator, settings, Pair(languages), worker, doorkeeper, metrics, imports, documents, spool)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         worker.start()
+        await anyio.to_thread.run_sync(remove_abandoned)
+        expiry = asyncio.create_task(_expire(documents, settings.file_lifetime))
         yield
+        expiry.cancel()
         await anyio.to_thread.run_sync(server.stop)
 
     app = FastAPI(
@@ -102,7 +110,9 @@ def create_app(
     )
     app.state.server = server
     app.include_router(libretranslate.router)
+    app.include_router(files.libretranslate)
     app.include_router(translation.router)
+    app.include_router(files.router)
     app.include_router(memory.router)
     _add_monitoring(app)
     _add_page(app)
@@ -117,6 +127,13 @@ def create_app(
         )
     app.add_middleware(GuardMiddleware, settings=settings, metrics=metrics)
     return app
+
+
+async def _expire(documents: DocumentJobs, lifetime: float) -> None:
+    """Remove old documents, also while nobody asks."""
+    while True:
+        await asyncio.sleep(min(EXPIRY, lifetime))
+        documents.expire()
 
 
 def _add_monitoring(app: FastAPI) -> None:

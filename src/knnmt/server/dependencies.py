@@ -9,11 +9,14 @@ from typing import Annotated, TypeVar
 from fastapi import Depends, HTTPException, Request
 
 from knnmt.corpus import Segment
+from knnmt.documents.formats import FORMATS
 from knnmt.server.access import Doorkeeper
 from knnmt.server.detection import Pair
+from knnmt.server.document_jobs import DocumentJobs
 from knnmt.server.imports import Imports
 from knnmt.server.metrics import Metrics
 from knnmt.server.settings import ServerSettings
+from knnmt.server.spool import Spool
 from knnmt.server.worker import Worker
 from knnmt.store.memories import AnyStore
 from knnmt.translate import Translator
@@ -33,6 +36,13 @@ class Server:
     doorkeeper: Doorkeeper
     metrics: Metrics
     imports: Imports
+    documents: DocumentJobs
+    spool: Spool
+
+    @property
+    def suffixes(self) -> list[str]:
+        """The suffixes of documents that the server takes; none if it takes no files."""
+        return [suffix for each in FORMATS for suffix in each.suffixes] if self.settings.max_file else []
 
     @property
     def learns(self) -> bool:
@@ -61,14 +71,17 @@ class Server:
         return list(added.ids)
 
     def abandon(self) -> None:
-        """Refuse all queued requests, and stop imports."""
+        """Refuse all queued requests, and stop imports and documents."""
         self.imports.abandon()
+        self.documents.abandon()
         self.worker.abandon()
 
     def stop(self) -> None:
         """Finish what can be finished in a few seconds, then stop."""
         self.imports.stop()
+        self.documents.stop()
         self.worker.stop()
+        self.spool.close()
 
     def check_size(self, texts: list[str]) -> None:
         """Refuse requests over the size limits, and texts that are not valid Unicode."""

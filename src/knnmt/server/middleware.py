@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from knnmt.server.metrics import Metrics
 from knnmt.server.settings import ServerSettings
+from knnmt.server.uploads import ENVELOPE
 from knnmt.server.work_items import log_failure
 
 _access_log, _log = logging.getLogger("knnmt.server.access"), logging.getLogger(__name__)
@@ -29,8 +30,8 @@ HEADERS = [
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cache-control", b"no-cache"),
 ]
-IMPORT = "/v1/memory/import"
-IMPORT_PATIENCE = 10  # times the time limit: uploads take longer
+IMPORT, FILES = "/v1/memory/import", ("/v1/files", "/translate_file")
+UPLOAD_PATIENCE = 10  # times the time limit: uploads take longer
 METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS"})
 
 
@@ -70,12 +71,14 @@ class GuardMiddleware:
 
     def _limited(self, scope: Scope, receive: Receive) -> Receive:
         """Receive a body, unless it is too large or too slow."""
-        settings, importing = self._settings, scope["path"] == IMPORT
-        limit = settings.max_import if importing else settings.max_body
+        settings = self._settings
+        limits = {IMPORT: settings.max_import} | dict.fromkeys(FILES, settings.max_file + ENVELOPE)
+        uploading = scope["path"] in limits and scope["method"] == "POST"
+        limit = limits[scope["path"]] if uploading else settings.max_body
         length = dict(scope["headers"]).get(b"content-length", b"")
         size, complete = int(length) if length.isdigit() else 0, False
         received = 0
-        until = time.monotonic() + settings.time_limit * (IMPORT_PATIENCE if importing else 1)
+        until = time.monotonic() + settings.time_limit * (UPLOAD_PATIENCE if uploading else 1)
 
         async def receive_limited() -> Message:
             nonlocal received, complete

@@ -37,6 +37,7 @@ from knnmt.server.work_items import (
     fail,
     refuse,
 )
+from knnmt.text.inline import Inline
 from knnmt.translate import TranslateSettings, Translation, Translator
 
 _log = logging.getLogger(__name__)
@@ -106,7 +107,7 @@ class Worker:
         """Translate texts, batched with other requests. TimeoutError after the time limit."""
         if not texts:
             return []
-        return await self._wait(self._submit(TextRequest(options, texts)))
+        return await self._wait(self._submit(TextRequest(options, list(map(Inline.plain, texts)))))
 
     async def call(self, function: Callable[[], T]) -> T:
         """Call a function in the model's thread, in queue order: what is queued later waits for it."""
@@ -121,6 +122,11 @@ class Worker:
             self._urgent.append(call)
             self._changed.notify_all()
         return await self._wait(call.future)
+
+    def translate_blocking(self, request: TextRequest) -> list[Translation]:
+        """`translate` for another thread, which waits however long the queue is, or until the request is cancelled."""
+        self._submit(request, bounded=False)
+        return request.future.result()
 
     def call_blocking(self, function: Callable[[], T]) -> T:
         """`call` for another thread, which waits however long the queue is."""
@@ -273,7 +279,7 @@ class Worker:
                 batch_size=math.ceil(len(texts) / rounds),
                 stop_loops=True,
             )
-            found = translator.translate(texts, settings, between=lambda: self._between(batch, clock))
+            found = translator.translate_inline(texts, settings, between=lambda: self._between(batch, clock))
         except _CancelledError:
             for request, _ in batch:
                 refuse(request.future)

@@ -1,22 +1,20 @@
 """`/v1/memory`: list, search, add, change, delete, import and export the segments of the store."""
 
 import itertools
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import anyio
 import anyio.to_thread
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
-from starlette.datastructures import UploadFile
 
 from knnmt.corpus import Segment
 from knnmt.corpus.writers import Kind, pieces
 from knnmt.server.dependencies import Serving, admitted
-from knnmt.server.imports import ImportStatus
+from knnmt.server.imports import SUFFIX, ImportStatus
+from knnmt.server.uploads import received
 from knnmt.store.memories import AnyStore
 
 router = APIRouter(prefix="/v1", tags=["Memory"], dependencies=[Depends(admitted)])
@@ -159,30 +157,9 @@ async def imported(
     """Import a TMX file in the background; follow the job under `/v1/jobs`. A corrupt file is refused."""
     server.store()
     server.require_learning(request)
-    with tempfile.TemporaryDirectory(prefix="knnmt-import-") as folder:
-        path = Path(folder, "upload.tmx")
-        with path.open("wb") as file:
-            await _receive(request, file)
-        return await server.imports.queue(path, clean=clean)
-
-
-async def _receive(request: Request, file: BinaryIO) -> None:
-    """Write the upload to a file: the raw body, or the first file of a form."""
-    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
-        async for piece in request.stream():
-            file.write(piece)
-        return
-    try:
-        async with request.form(max_files=1, max_fields=8) as form:
-            sent = next((value for _, value in form.multi_items() if isinstance(value, UploadFile)), None)
-            while sent is not None and (piece := await sent.read(1 << 20)):
-                file.write(piece)
-    except HTTPException:
-        raise
-    except Exception:  # the parser raises many kinds of errors
-        raise HTTPException(400, "Invalid request: malformed form") from None
-    if sent is None:
-        raise HTTPException(400, "Invalid request: missing file parameter")
+    server.imports.check_queue()
+    async with received(request, server.spool, server.settings.max_import, SUFFIX) as upload:
+        return await server.imports.queue(upload, clean=clean)
 
 
 @router.get("/memory/export", response_class=StreamingResponse)
