@@ -293,7 +293,7 @@ const transfer = new DataTransfer();
 transfer.items.add(new File([arguments[0]], "terms.tmx", { type: "" }));
 for (const kind of ["dragenter", "dragover", "drop"]) {
   const event = new DragEvent(kind, { dataTransfer: transfer, bubbles: true, cancelable: true });
-  document.querySelector("main").dispatchEvent(event);
+  document.querySelector(kind === "drop" ? "#drop-memory" : "main").dispatchEvent(event);
   if (kind === "dragenter" && document.getElementById("veil").hidden) throw new Error("no veil");
 }
 """
@@ -473,21 +473,6 @@ def test_systems_are_described_by_the_server(page: Page) -> None:
 
 
 # --------------------------------------------------------------------------------------------------- how it looks
-
-
-@pytest.fixture
-def screen(browser: Any) -> Iterator[Callable[[int, str], None]]:
-    """Choose the width of the screen and the colours that the system prefers."""
-
-    def choose(width: int, colours: str) -> None:
-        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        preferred = [{"name": "prefers-color-scheme", "value": colours}]
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": preferred})
-
-    yield choose
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])

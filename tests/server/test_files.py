@@ -30,6 +30,7 @@ from .standin import StandIn
 PO = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n' + "".join(
     f'msgid "{text}"\nmsgstr "{done}"\n\n' for text, done in (("Datei öffnen", ""), ("Ende", "End"), ("Speichern", ""))
 )
+CUE = "1\n00:00:01,000 --> 00:00:02,000\nGuten Tag\n"
 PAIR = {"source": "de", "target": "en"}
 
 
@@ -245,7 +246,14 @@ def test_the_server_goes_and_its_files_with_it(temporary: Callable[[], list[Path
     assert not list(tmp_path.glob(f"{PREFIX}*"))
 
 
-HOLD = "import sys, time; from knnmt.server.spool import Spool; s = Spool(10).reserve(1); s.path.touch(); print(s.path, flush=True); time.sleep(60)"
+HOLD = """
+import time
+from knnmt.server.spool import Spool
+held = Spool(10).reserve(1)
+held.path.touch()
+print(held.path, flush=True)
+time.sleep(60)
+"""
 
 
 def test_files_of_a_killed_server_are_removed_by_the_next(temporary: Callable[[], list[Path]], tmp_path: Path) -> None:
@@ -264,26 +272,22 @@ def test_files_of_a_killed_server_are_removed_by_the_next(temporary: Callable[[]
     assert not other.parent.exists()
 
 
-class Quoted:
-    """A multipart form as a small script writes it, by hand."""
-
-    def __init__(self, **fields: str) -> None:
-        parts = [
-            f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}' for name, value in fields.items()
-        ]
-        parts.append('--x\r\nContent-Disposition: form-data; name="file"; filename="a.srt"\r\n\r\n')
-        self.body = ("\r\n".join(parts) + "1\n00:00:01,000 --> 00:00:02,000\nGuten Tag\n\r\n--x--\r\n").encode()
+def by_hand(fields: dict[str, str], name: str, content: str) -> bytes:
+    """A multipart form as a small script writes it."""
+    part = '--x\r\nContent-Disposition: form-data; name="{}"\r\n\r\n{}\r\n'
+    parts = [part.format(*each) for each in (*fields.items(), (f'file"; filename="{name}', content))]
+    return ("".join(parts) + "--x--\r\n").encode()
 
 
 def test_a_script_translates_a_file_and_libretranslatepy_the_rest(standin: StandIn) -> None:
     with serving(standin.as_translator()) as port:
         url = f"http://127.0.0.1:{port}/"
-        request = urllib.request.Request(url + "translate_file", Quoted(**PAIR).body)
+        request = urllib.request.Request(url + "translate_file", by_hand(PAIR, "a.srt", CUE))
         request.add_header("Content-Type", "multipart/form-data; boundary=x")
         with urllib.request.urlopen(request) as answer:
             place = json.load(answer)["translatedFileUrl"]
         with urllib.request.urlopen(place) as answer:
-            assert answer.read().decode() == "1\n00:00:01,000 --> 00:00:02,000\nGuten' Tag'\n"
+            assert answer.read().decode() == CUE.replace("Guten Tag", "Guten' Tag'")
         client = pytest.importorskip("libretranslatepy").LibreTranslateAPI(url)
         assert client.translate("ja", "de", "en") == "ja'"
         assert client.detect("Guten Morgen, wie geht es Ihnen?")[0]["language"] == "de"

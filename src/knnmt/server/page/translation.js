@@ -10,7 +10,7 @@ const PAUSE = 300; // milliseconds without a key press before a translation is r
 const SLOW = 250; // milliseconds after which a request is shown as in progress
 
 export const state = {
-  settings: { learns: false, store: false },
+  settings: { learns: false, store: false, suffixes: [] },
   lambda: null, // as chosen; null: the server's
   lines: [], // of the source, as last translated
   words: [], // of the translation, all lines
