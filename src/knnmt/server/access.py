@@ -131,7 +131,6 @@ class Doorkeeper:
 
 
 def _key_of(request: Request) -> str | None:
+    """The key in the headers. One in the address would end up in logs and histories."""
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and key.strip():
-        return key.strip()
-    return request.query_params.get("api_key")
+    return key.strip() or None if scheme.lower() == "bearer" else None

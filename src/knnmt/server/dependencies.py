@@ -15,6 +15,7 @@ from knnmt.server.detection import Pair
 from knnmt.server.document_jobs import DocumentJobs
 from knnmt.server.imports import Imports
 from knnmt.server.metrics import Metrics
+from knnmt.server.middleware import CLOSED
 from knnmt.server.settings import ServerSettings
 from knnmt.server.spool import Spool
 from knnmt.server.worker import Worker
@@ -88,11 +89,14 @@ class Server:
         limits, characters = self.settings, sum(map(len, texts))
         if characters > limits.max_characters:
             raise HTTPException(400, _exceeds(characters, limits.max_characters, "characters"))
-        segments = sum(text.count("\n") + 1 for text in texts)
-        if segments > limits.max_segments:
-            raise HTTPException(400, _exceeds(segments, limits.max_segments, "segments"))
+        self.check_segments(sum(text.count("\n") + 1 for text in texts))
         if any(_SURROGATE.search(text) for text in texts):
             raise HTTPException(400, "Invalid request: the text contains a lone surrogate")
+
+    def check_segments(self, segments: int) -> None:
+        """Refuse requests of too many segments: lines of text, or blocks of HTML."""
+        if segments > self.settings.max_segments:
+            raise HTTPException(400, _exceeds(segments, self.settings.max_segments, "segments"))
 
 
 def _exceeds(size: int, limit: int, what: str) -> str:
@@ -110,6 +114,11 @@ async def admitted(request: Request) -> None:
     (await server_of(request)).doorkeeper.admit(request)
 
 
+async def known(request: Request) -> None:
+    """Check the key in a request's headers, and do not count the request."""
+    (await server_of(request)).doorkeeper.owner(request)
+
+
 Serving = Annotated[Server, Depends(server_of)]
 
 
@@ -119,7 +128,7 @@ async def while_connected(request: Request, work: Awaitable[T]) -> T:
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            raise HTTPException(499, "client closed request")
+            raise HTTPException(CLOSED, "client closed request")
         return working.result()
     finally:
         working.cancel()

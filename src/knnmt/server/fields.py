@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 Model = TypeVar("Model", bound=BaseModel)
 MAX_FIELDS = 64  # of a form
 NO_FIELDS = frozenset({"body", "query", "path", "str", "int", "float", "bool"})  # other parts of pydantic's `loc`
+SECRET = frozenset({"api_key"})  # what an address must not contain: it ends up in logs
 MISSING = ("missing", "string_too_short", "too_short")
 
 
@@ -19,7 +20,7 @@ async def fields(request: Request, model: type[Model]) -> Model:
     if kind == "application/json" or kind.endswith("+json"):
         given = _json(await request.body())
     else:
-        given = dict(request.query_params)
+        given = {name: value for name, value in request.query_params.items() if name not in SECRET}
         given |= await _multipart(request) if kind == "multipart/form-data" else _form(await request.body(), kind)
     return validated(model, given)
 

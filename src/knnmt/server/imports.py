@@ -33,6 +33,7 @@ State = Literal["waiting", "running", "done", "failed", "stopped"]
 
 NAME, SUFFIX = "upload.tmx", ".tmx"  # of an upload, in messages and origins
 CHUNK = 32  # segments added at a time
+MAX_ID = 200  # characters of a segment's id
 MAX_FAULTS = 100  # faults listed in a report; all are counted
 MAX_WAITING = 8  # imports in the queue
 MAX_REPORTS = 100  # reports of finished imports that are kept
@@ -186,7 +187,17 @@ class Imports:
             one.fault("unreadable", error)
 
         settings = CleanSettings() if one.clean else CleanSettings(check_language=False, max_ratio=None)
-        segments = self._until_stopped(read(one.file.path, self._languages, bad=fault))
+
+        def named_shortly(segments: Iterator[Segment]) -> Iterator[Segment]:
+            for segment in segments:
+                if len(segment.id or "") > MAX_ID:
+                    fault(
+                        DataError(f"{segment.id:.40}…: an id of {len(segment.id or '')} characters; at most {MAX_ID}")
+                    )
+                else:
+                    yield segment
+
+        segments = named_shortly(self._until_stopped(read(one.file.path, self._languages, bad=fault)))
         cleaned = clean(counted(segments), self._languages, settings, report=one.cleaned)
         while chunk := list(itertools.islice(cleaned, CHUNK)):
             yield chunk

@@ -16,6 +16,9 @@ class ServerSettings(Settings):
     rate_limit: int = Field(default=0, ge=0, description="requests per minute and key; 0 for no limit")
     teach: bool = Field(default=True, description="let clients change the store")
     cors: tuple[str, ...] = Field(default=(), description="origin whose pages may call, repeatable; * for all")
+    allow_host: tuple[str, ...] = Field(
+        default=(), description="name of this server, repeatable; only needed on localhost without keys"
+    )
     beam: int = Field(default=5, ge=1, le=64, description="beam size; 1 is greedy search")
     max_beam: int = Field(default=16, ge=1, le=64, description="maximum beam size of a request")
     max_alternatives: int = Field(default=8, ge=0, le=63, description="maximum alternative translations per text")

@@ -19,6 +19,7 @@ _log = logging.getLogger(__name__)
 
 CHARACTERS = 4  # per token, roughly
 STOPPING = "the server is shutting down"
+OVERLOADED = "the queue is full: try again later"
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class TextRequest:
     pieces: list[int] = field(default_factory=list)  # units of each text
     translations: list[Translation] = field(default_factory=list)  # of the first units
     tokens: float = 0.0  # of the units that are left; an estimate until `cut`
+    submitted: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         self.tokens = sum(len(text.text) for text in self.texts) / CHARACTERS
@@ -154,10 +156,10 @@ def fail(future: "Future[Any]", error: Exception) -> None:
         future.set_exception(error)
 
 
-def refuse(future: "Future[Any]") -> None:
-    """Say that the server is shutting down."""
+def refuse(future: "Future[Any]", reason: str = STOPPING, retry_after: int = 5) -> None:
+    """Say that the server is shutting down, or overloaded."""
     with contextlib.suppress(InvalidStateError):
-        future.set_exception(UnavailableError(STOPPING, 5))
+        future.set_exception(UnavailableError(reason, retry_after))
 
 
 def log_failure(log: logging.Logger, error: BaseException) -> None:

@@ -159,6 +159,14 @@ function listen() {
     useKey($("key-input").value.trim());
     begin();
   });
+  document.addEventListener("click", (event) => {
+    if (!$("advanced").contains(event.target)) $("advanced").open = false;
+  });
+  $("advanced").addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    $("advanced").open = false;
+    $("advanced").querySelector("summary").focus();
+  });
   const stored = localStorage.getItem("knnmt-theme");
   applyTheme(THEMES.includes(stored) ? stored : THEMES[0]);
   $("theme").addEventListener("click", () => {

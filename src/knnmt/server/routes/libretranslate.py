@@ -160,6 +160,7 @@ async def _translations(server: Server, texts: list[str], kind: str, options: De
 async def _translated_html(server: Server, texts: list[str], options: DecodingOptions) -> list[list[str]]:
     """The translations of each page, best first. Pages with thousands of tags are handled outside the event loop."""
     pages = await anyio.to_thread.run_sync(lambda: [HtmlDocument(text) for text in texts])
+    server.check_segments(sum(len(page.texts) for page in pages))
     found = iter(await server.worker.translate([text for page in pages for text in page.texts], options))
     chosen: list[list[list[str]]] = []  # for each page and rank: the translations of its texts
     for page in pages:

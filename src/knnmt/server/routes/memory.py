@@ -12,12 +12,13 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from knnmt.corpus import Segment
 from knnmt.corpus.writers import Kind, pieces
-from knnmt.server.dependencies import Serving, admitted
-from knnmt.server.imports import SUFFIX, ImportStatus
+from knnmt.server.dependencies import Serving, admitted, known
+from knnmt.server.imports import MAX_ID, SUFFIX, ImportStatus
 from knnmt.server.uploads import received
 from knnmt.store.memories import AnyStore
 
 router = APIRouter(prefix="/v1", tags=["Memory"], dependencies=[Depends(admitted)])
+jobs = APIRouter(prefix="/v1/jobs", tags=["Memory"], dependencies=[Depends(known)])
 T = TypeVar("T")
 
 MEDIA = {"tmx": "application/x-tmx+xml", "tsv": "text/tab-separated-values", "jsonl": "application/jsonl"}
@@ -36,7 +37,7 @@ class Pair(BaseModel):
 class NewSegment(Pair):
     """A segment to add. It replaces the one with the same id or, without an id, the one taught for the same source."""
 
-    id: StrictStr | None = Field(default=None, min_length=1, max_length=200, description="replaces its segment")
+    id: StrictStr | None = Field(default=None, min_length=1, max_length=MAX_ID, description="replaces its segment")
     origin: StrictStr = Field(default="", max_length=1000, description="where it comes from, for evidence")
 
 
@@ -171,7 +172,7 @@ async def exported(server: Serving, format: Annotated[Kind, Query()] = "tmx") ->
     return StreamingResponse(content, media_type=MEDIA[format], headers=headers)
 
 
-@router.get("/jobs/{id}", response_model=ImportStatus)
+@jobs.get("/{id}", response_model=ImportStatus)
 async def job(id: str, server: Serving) -> Any:
     """Report the progress of an import."""
     return server.imports.status(id)
