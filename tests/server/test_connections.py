@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -44,9 +45,8 @@ def silent() -> Iterator[list[socket.socket]]:
 
 
 def test_connections_that_say_nothing_do_not_use_up_the_files(silent: list[socket.socket]) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", FEW], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )  # fmt: skip
+    pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-c", FEW], cwd=ROOT, text=True, **pipes)
     assert process.stdout is not None
     port = int(process.stdout.readline())
     for number in range(140):

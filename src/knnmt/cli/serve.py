@@ -38,8 +38,8 @@ LIBRARIES = ("fastapi", "language_data", "prometheus_client", "python_multipart"
 @options(
     settings=Fields(
         "server.settings:ServerSettings",
-        "host", "port", "keys", "rate_limit", "cors", "allow_host", "beam", "max_characters", "max_tokens", "max_segments",
-        "max_import", "max_file", "file_lifetime", "disk", "time_limit", "queue", "batch_tokens",
+        "host", "port", "keys", "rate_limit", "cors", "allow_host", "beam", "max_characters", "max_tokens",
+        "max_segments", "max_import", "max_file", "file_lifetime", "disk", "time_limit", "queue", "batch_tokens",
     )
 )  # fmt: skip
 def serve(

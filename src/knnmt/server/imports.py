@@ -190,10 +190,8 @@ class Imports:
 
         def named_shortly(segments: Iterator[Segment]) -> Iterator[Segment]:
             for segment in segments:
-                if len(segment.id or "") > MAX_ID:
-                    fault(
-                        DataError(f"{segment.id:.40}…: an id of {len(segment.id or '')} characters; at most {MAX_ID}")
-                    )
+                if (size := len(segment.id or "")) > MAX_ID:
+                    fault(DataError(f"{segment.id:.40}…: an id of {size} characters; at most {MAX_ID}"))
                 else:
                     yield segment
 
