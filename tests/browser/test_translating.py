@@ -63,9 +63,10 @@ return [panel.scrollWidth - panel.clientWidth, ...[...panel.querySelectorAll("*"
 
 @pytest.mark.parametrize("width", [390, 320])
 def test_the_panel_does_not_scroll_sideways_on_a_phone(
-    page: Page, screen: Callable[[int, str], None], width: int
+    page: Page, standin: StandIn, screen: Callable[[int, str], None], width: int
 ) -> None:
     screen(width, "light")
+    standin.memory["#0"]["origin"] = "/srv/translations/" + "a_very_long_name_of_a_file_" * 4 + ".tmx"
     page.ask("Das Haus ist groß.", "The house is big.")
     page.word("house").click()
     page.until(lambda: page.all("#why .neighbours"))

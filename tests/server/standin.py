@@ -51,6 +51,9 @@ class Store:
     def aligner(self) -> Any:
         raise StoreError("there is no aligner")
 
+    def matches(self, source: str) -> list[Match]:
+        return [Match(0, segment) for segment in self.segments() if segment.source == source]
+
     def find(self, id: str) -> Segment | None:
         return self.held.get(id)
 
@@ -69,8 +72,7 @@ class Lines:
         return self.standin.lines(texts, self.settings, self.between)
 
     def matches(self, text: str) -> list[Match]:
-        found = (segment for segment in self.standin.store.segments() if segment.source == text)
-        return [Match(0, segment) for segment in found]
+        return self.standin.store.matches(text)
 
 
 class StandIn:

@@ -19,6 +19,7 @@ from knnmt.server.middleware import CLOSED
 from knnmt.server.settings import ServerSettings
 from knnmt.server.spool import Spool
 from knnmt.server.worker import Worker
+from knnmt.store.digests import one_line
 from knnmt.store.memories import AnyStore
 from knnmt.translate import Translator
 
@@ -64,6 +65,13 @@ class Server:
         known = {f"{scheme}://{request.headers.get('host', '')}" for scheme in ("http", "https")}
         if origin is not None and origin not in known and not {origin, "*"} & set(self.settings.cors):
             raise HTTPException(403, "pages of other origins may not teach this server (see --cors)")
+
+    def verbatim(self, texts: list[str]) -> list[bool]:
+        """Which texts the store has verbatim, and will be taken from it; for the model's thread."""
+        retriever = self.translator.retriever
+        if retriever is None or retriever.settings.weight == 0:
+            return [False] * len(texts)
+        return [bool(retriever.store.matches(one_line(text))) for text in texts]
 
     async def teach(self, segments: list[Segment]) -> list[str]:
         """Add segments: when this returns they are on disk, and the next translation uses them."""

@@ -154,7 +154,11 @@ async def _translations(server: Server, texts: list[str], kind: str, options: De
     if kind == "text":
         found = await server.worker.translate(texts, options)
         return [[each.text for each in (best, *best.alternatives)] for best in found]
-    return await _translated_html(server, texts, options)
+    known = await server.worker.call_soon(lambda: server.verbatim(texts))  # taught with its tags
+    as_text = iter(await _translations(server, list(itertools.compress(texts, known)), "text", options))
+    others = [text for text, is_known in zip(texts, known, strict=True) if not is_known]
+    pages = iter(await _translated_html(server, others, options))
+    return [next(as_text if is_known else pages) for is_known in known]
 
 
 async def _translated_html(server: Server, texts: list[str], options: DecodingOptions) -> list[list[str]]:
