@@ -10,6 +10,7 @@ from typing import Any, cast
 from knnmt.corpus import Segment
 from knnmt.errors import DataError, StoreError, UsageError
 from knnmt.evidence import Neighbour, TokenEvidence
+from knnmt.store.digests import one_line
 from knnmt.store.numbering import Match
 from knnmt.store.store import Added
 from knnmt.text.carry import Languages
@@ -52,7 +53,7 @@ class Store:
         raise StoreError("there is no aligner")
 
     def matches(self, source: str) -> list[Match]:
-        return [Match(0, segment) for segment in self.segments() if segment.source == source]
+        return [Match(0, segment) for segment in self.segments() if one_line(segment.source) == source]
 
     def find(self, id: str) -> Segment | None:
         return self.held.get(id)
