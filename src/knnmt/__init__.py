@@ -23,12 +23,14 @@ if TYPE_CHECKING:
         UsageError,
     )
     from knnmt.systems.settings import RetrievalSettings
+    from knnmt.text.glossary import Glossary
     from knnmt.translate import TranslateSettings, Translation, Translator
 
 __all__ = [
     "BuildSettings",
     "DataError",
     "Datastore",
+    "Glossary",
     "KnnmtError",
     "MissingExtraError",
     "ModelError",
@@ -50,6 +52,7 @@ _HOMES = {
     ),
     "BuildSettings": "build.settings",
     "Datastore": "datastore",
+    "Glossary": "text.glossary",
     "RetrievalSettings": "systems.settings",
     "Segment": "corpus.segment",
     "TranslateSettings": "translate",
