@@ -19,8 +19,7 @@ from knnmt.server.worker import GRACE
 HEAD_LIMIT = 10.0  # seconds until the head of a request must have arrived
 KEEP_ALIVE = 30  # seconds that an idle connection is kept
 BACKLOG = 64  # connections accepted at a time
-MOST = 1000  # connections, where the system allows as many
-LEAST = 8
+MOST, LEAST = 1000, 16  # connections, where the system allows as many, and where it allows too few
 
 
 def listening(settings: ServerSettings) -> socket.socket:
@@ -42,7 +41,7 @@ def listening(settings: ServerSettings) -> socket.socket:
 def most_connections() -> int:
     """The connections that this process has file descriptors for, beside those it needs itself."""
     limit, used = host.open_files()
-    return MOST if limit is None else max(LEAST, min(MOST, limit - used - 2 * BACKLOG, (limit - used) // 2))
+    return MOST if limit is None else max(LEAST, min(MOST, (limit - used - BACKLOG) // 2))
 
 
 class Connection(H11Protocol):
@@ -57,9 +56,12 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self._wait()
         if len(self.connections) > self.most:
+            # those that were just closed are listed until the loop comes round
             others = [each for each in self.connections if isinstance(each, Connection) and each is not self]
+            others = [each for each in others if not each.transport.is_closing()]
             idle = [each for each in others if each.conn.their_state is h11.IDLE]
-            min(idle, key=lambda each: each._idle_since, default=self).transport.abort()
+            if len(others) >= self.most:
+                min(idle, key=lambda each: each._idle_since, default=self).transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Read a part of a request."""
