@@ -18,10 +18,8 @@ from typing import BinaryIO
 
 from filelock import lock_descriptor
 
-try:
+if sys.platform != "win32":
     import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
 
 WINDOWS = os.name == "nt"
 DESCRIPTORS = Path("/dev/fd")
@@ -134,7 +132,7 @@ def reuse_address(bound: socket.socket) -> None:
 
 def open_files() -> tuple[int | None, int]:
     """How many files and sockets this process may have open (None if unknown), and how many are."""
-    if resource is None:
+    if sys.platform == "win32":
         return None, 0
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     try:

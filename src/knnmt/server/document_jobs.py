@@ -148,6 +148,8 @@ class DocumentJobs:
             with upload.file.path.open("rb") as content:
                 if known(PurePath(name), content.read(SAMPLE)) is None:
                     raise HTTPException(400, UNSUPPORTED)
+        if len(self._jobs) >= self._settings.max_files:  # others may have come while it was received
+            raise UnavailableError(FULL, RETRY)
         pool = self._small if upload.file.size <= SMALL else self._large
         job = DocumentJob(name, result_name(name, self._languages.target), owner, upload.keep(), how)
         self._jobs[job.id] = job
