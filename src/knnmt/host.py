@@ -18,7 +18,11 @@ from typing import BinaryIO
 
 from filelock import lock_descriptor
 
+if sys.platform != "win32":
+    import resource
+
 WINDOWS = os.name == "nt"
+DESCRIPTORS = Path("/dev/fd")
 STATM = Path("/proc/self/statm")  # pages: total, resident, resident from files, …
 CPU_MAX = Path("/sys/fs/cgroup/cpu.max")  # microseconds of all cores in a period, and the period
 PATIENCE = 2.0  # seconds to wait for other processes to close a file that is to be replaced
@@ -124,6 +128,18 @@ def reuse_address(bound: socket.socket) -> None:
     """Allow binding a recently closed port: on Windows that is the default, and the option means something else."""
     if not WINDOWS:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+
+def open_files() -> tuple[int | None, int]:
+    """How many files and sockets this process may have open (None if unknown), and how many are."""
+    if sys.platform == "win32":
+        return None, 0
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    try:
+        used = sum(1 for _ in DESCRIPTORS.iterdir())
+    except OSError:
+        used = 0
+    return (None if limit == resource.RLIM_INFINITY else limit), used
 
 
 def cores() -> int:

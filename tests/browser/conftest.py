@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,21 @@ def tmx(tmp_path: Path) -> Path:
     head = '<header srclang="de" segtype="sentence" datatype="plaintext"/>'
     path.write_text(f'<?xml version="1.0"?><tmx version="1.4">{head}<body>{units}</body></tmx>', encoding="utf-8")
     return path
+
+
+@pytest.fixture
+def screen(browser: Any) -> Iterator[Callable[[int, str], None]]:
+    """Choose the width of the screen and the colours that the system prefers."""
+
+    def choose(width: int, colours: str) -> None:
+        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        preferred = [{"name": "prefers-color-scheme", "value": colours}]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": preferred})
+
+    yield choose
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
 def complaints(browser: Any, *expected: str) -> list[str]:

@@ -174,7 +174,7 @@ class Handler(BaseHTTPRequestHandler):
         match self.command, path:
             case "GET", "/frontend/settings":
                 languages = {"source": {"code": "de", "name": "German"}, "target": {"code": "en", "name": "English"}}
-                return 200, {"suggestions": standin.learns, "language": languages}
+                return 200, {"suggestions": standin.learns, "language": languages, "supportedFilesFormat": [".po"]}
             case "GET", "/v1/systems":
                 listed = [{"name": name, "summary": f"what {name} does"} for name in standin.systems]
                 known = {"default": standin.systems[-1], "lambda": 0.8, "memories": standin.memories}

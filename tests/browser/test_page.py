@@ -38,6 +38,11 @@ class Page:
     def translation(self) -> str:
         return str(self.browser.execute_script(LINES))
 
+    def advanced(self) -> None:
+        """Open the advanced settings, as a click elsewhere closes them."""
+        if not self.one("#system").is_displayed():
+            self.one("#advanced summary").click()
+
     @property
     def words(self) -> list[Any]:
         return self.all("#words button")
@@ -160,6 +165,7 @@ def test_only_the_last_request_counts(page: Page, standin: StandIn) -> None:
 def test_system_and_lambda_are_the_users_choice(page: Page, standin: StandIn) -> None:
     page.ask("Das Haus ist groß.", "The house is big.")
     assert standin.asked[-1] == {"q": ["Das Haus ist groß."], "evidence": True, "system": "proto"}
+    page.advanced()
     page.browser.execute_script(
         "const range = arguments[0]; range.value = 0.3; range.dispatchEvent(new Event('input'))", page.one("#weight")
     )
@@ -202,6 +208,7 @@ def test_a_word_of_several_pieces_tells_of_each(page: Page) -> None:
 
 
 def test_the_model_alone_has_no_evidence_and_says_so(page: Page) -> None:
+    page.advanced()
     page.one("#system option[value=base]").click()
     page.ask("Das Haus ist groß.", "The house is big.")
     page.words[1].click()
@@ -293,7 +300,7 @@ const transfer = new DataTransfer();
 transfer.items.add(new File([arguments[0]], "terms.tmx", { type: "" }));
 for (const kind of ["dragenter", "dragover", "drop"]) {
   const event = new DragEvent(kind, { dataTransfer: transfer, bubbles: true, cancelable: true });
-  document.querySelector("main").dispatchEvent(event);
+  document.querySelector(kind === "drop" ? "#drop-memory" : "main").dispatchEvent(event);
   if (kind === "dragenter" && document.getElementById("veil").hidden) throw new Error("no veil");
 }
 """
@@ -466,6 +473,7 @@ def test_a_server_of_several_memories_names_them_and_changes_the_last_only(page:
 
 
 def test_systems_are_described_by_the_server(page: Page) -> None:
+    page.advanced()
     assert [option.text for option in page.all("#system option")][1:] == [
         "fast: what fast does",
         "proto: what proto does",
@@ -473,21 +481,6 @@ def test_systems_are_described_by_the_server(page: Page) -> None:
 
 
 # --------------------------------------------------------------------------------------------------- how it looks
-
-
-@pytest.fixture
-def screen(browser: Any) -> Iterator[Callable[[int, str], None]]:
-    """Choose the width of the screen and the colours that the system prefers."""
-
-    def choose(width: int, colours: str) -> None:
-        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        preferred = [{"name": "prefers-color-scheme", "value": colours}]
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": preferred})
-
-    yield choose
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])

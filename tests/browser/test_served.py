@@ -28,7 +28,8 @@ DEEDS = {
 def address(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server of the embedded model with a small store of its own, on a free port of this machine."""
     uvicorn = pytest.importorskip("uvicorn")
-    from knnmt.server.app import create_app, listening
+    from knnmt.server.app import create_app
+    from knnmt.server.listener import configured, listening
     from knnmt.server.settings import ServerSettings
 
     folder = tmp_path_factory.mktemp("served")
@@ -39,7 +40,7 @@ def address(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     store = Datastore.build(folder / "train.tsv", out=folder / "store", langs="de-en", settings=settings, workers=1)
     app = create_app(Translator(store=store, device="cpu"), ServerSettings(port=0))
     place = listening(ServerSettings(port=0))
-    server = uvicorn.Server(uvicorn.Config(app, access_log=False, log_config=None))
+    server = uvicorn.Server(configured(app))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [place]}, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{place.getsockname()[1]}/"
@@ -84,6 +85,7 @@ def test_a_user_translates_asks_why_teaches_and_imports(browser: Any, address: s
     page.type("Die Datei wird geöffnet.")
     page.until(lambda: page.translation == "The document opens.")
 
+    page.advanced()
     page.one("#system option[value=base]").click()
     page.until(lambda: page.one("#words button").get_attribute("aria-label").find("memory") < 0)
     assert complaints(browser) == []

@@ -22,7 +22,7 @@ def serve() -> Iterator[Serve]:
 
         def start(standin: StandIn | None = None, **settings: Any) -> TestClient:
             app = create_app((standin or StandIn()).as_translator(), ServerSettings(**settings))
-            return stack.enter_context(TestClient(app, raise_server_exceptions=False))
+            return stack.enter_context(TestClient(app, base_url="http://localhost", raise_server_exceptions=False))
 
         yield start
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import uvicorn
 
-from knnmt.server.app import create_app, listening
+from knnmt.server.app import create_app
+from knnmt.server.listener import configured, listening
 from knnmt.server.settings import ServerSettings
 from knnmt.translate import Translator
 
@@ -17,10 +18,9 @@ from knnmt.translate import Translator
 @contextlib.contextmanager
 def serving(translator: Translator, **settings: Any) -> Iterator[int]:
     """Serve in a thread of this process; gives the port."""
-    chosen = ServerSettings(port=0, **settings)
+    chosen = ServerSettings(port=0, **{"allow_host": ("*",), **settings})
     place = listening(chosen)
-    config = uvicorn.Config(create_app(translator, chosen), access_log=False, log_config=None)
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(configured(create_app(translator, chosen)))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [place]}, daemon=True)
     thread.start()
     while not server.started:

@@ -10,6 +10,7 @@ from typing import Any, cast
 from knnmt.corpus import Segment
 from knnmt.errors import DataError, StoreError, UsageError
 from knnmt.evidence import Neighbour, TokenEvidence
+from knnmt.store.digests import one_line
 from knnmt.store.numbering import Match
 from knnmt.store.store import Added
 from knnmt.text.carry import Languages
@@ -51,6 +52,9 @@ class Store:
     def aligner(self) -> Any:
         raise StoreError("there is no aligner")
 
+    def matches(self, source: str) -> list[Match]:
+        return [Match(0, segment) for segment in self.segments() if one_line(segment.source) == source]
+
     def find(self, id: str) -> Segment | None:
         return self.held.get(id)
 
@@ -69,8 +73,7 @@ class Lines:
         return self.standin.lines(texts, self.settings, self.between)
 
     def matches(self, text: str) -> list[Match]:
-        found = (segment for segment in self.standin.store.segments() if segment.source == text)
-        return [Match(0, segment) for segment in found]
+        return self.standin.store.matches(text)
 
 
 class StandIn:
@@ -101,11 +104,10 @@ class StandIn:
     def pieces(self, text: str) -> list[str]:
         return pieces_of(text, self.sizes, self.model.max_source)
 
-    def translate(
-        self, texts: Sequence[str], settings: TranslateSettings, *, between: Callable[[], None] | None = None
+    def translate_inline(
+        self, units: Sequence[Inline], settings: TranslateSettings, *, between: Callable[[], None] | None = None
     ) -> list[Translation]:
-        pipeline = Pipeline(Lines(self, settings, between), diagonal, Languages("de", "en"))
-        return pipeline.translate([Inline.plain(text) for text in texts])
+        return Pipeline(Lines(self, settings, between), diagonal, Languages("de", "en")).translate(units)
 
     def lines(
         self, texts: Sequence[str], settings: TranslateSettings, between: Callable[[], None] | None
@@ -124,12 +126,12 @@ class StandIn:
 
     def _one(self, text: str, settings: TranslateSettings) -> Translation:
         text.encode()
-        known = {segment.source: segment.target for segment in self.store.segments()}
-        best = known.get(text) or " ".join(f"{word}'" for word in text.split())
+        match = {segment.source: segment for segment in self.store.segments()}.get(text)
+        best = match.target if match else " ".join(f"{word}'" for word in text.split())
         others = tuple(Translation(f"{best} ({rank})", -float(rank)) for rank in range(2, settings.n_best + 1))
         near = Neighbour(0, text, "", best, "", "here", "s-1", 1.5, 1.0, self.store.memory_names[-1])
         token = TokenEvidence(best, 0.9, 0.5, 0.95, 0.8, (near,))
-        return Translation(best, -0.5, (1,), others, (token,) if settings.evidence else ())
+        return Translation(best, -0.5, (1,), others, (token,) if settings.evidence else (), match)
 
     def add(self, segments: Sequence[Segment], *, bad: Callable[[DataError], None] | None = None) -> Added:
         self.threads.add(threading.current_thread().name)

@@ -5,6 +5,8 @@ import json
 import pytest
 from starlette.testclient import TestClient
 
+from knnmt.documents.formats import FORMATS
+
 from .conftest import Serve
 from .standin import StandIn
 
@@ -99,9 +101,10 @@ def test_what_cannot_be_meant_is_refused(client: TestClient, change: dict[str, o
 
 
 def test_the_languages_are_listed(client: TestClient) -> None:
+    files = client.get("/frontend/settings").json()["supportedFilesFormat"]
     assert client.get("/languages").json() == [
-        {"code": "de", "name": "German", "targets": ["en"]},
-        {"code": "en", "name": "English", "targets": []},
+        {"code": "de", "name": "German", "targets": ["en"], "supportedFilesFormat": files},
+        {"code": "en", "name": "English", "targets": [], "supportedFilesFormat": files},
     ]
 
 
@@ -142,12 +145,12 @@ def test_health_and_settings(client: TestClient) -> None:
     assert client.get("/frontend/settings").json() == {
         "apiKeys": False,
         "charLimit": 50_000,
-        "filesTranslation": False,
+        "filesTranslation": True,
         "frontendTimeout": 500,
         "keyRequired": False,
         "language": {"source": {"code": "de", "name": "German"}, "target": {"code": "en", "name": "English"}},
         "suggestions": True,
-        "supportedFilesFormat": [],
+        "supportedFilesFormat": [suffix for each in FORMATS for suffix in each.suffixes],
     }
 
 

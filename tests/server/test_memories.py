@@ -39,7 +39,9 @@ def stores(model: Model, tmp_path: Path) -> list[Path]:
 
 @pytest.fixture
 def client(model: Model, stores: list[Path]) -> Iterator[TestClient]:
-    with TestClient(create_app(Translator(model, stores), ServerSettings(beam=1))) as client:
+    with TestClient(
+        create_app(Translator(model, stores), ServerSettings(beam=1)), base_url="http://localhost"
+    ) as client:
         yield client
 
 

@@ -171,3 +171,11 @@ def test_what_is_given_out_can_be_read_in(client: TestClient, standin: StandIn, 
 def test_a_job_that_never_was_is_not_there(client: TestClient) -> None:
     assert client.get("/v1/jobs/nothing").status_code == 404
     assert set(client.get("/v1/jobs/nothing").json()) == {"error"}
+
+
+def test_an_id_of_a_megabyte_is_not_imported(client: TestClient, standin: StandIn) -> None:
+    content = tmx([Segment("Ein Satz", "A sentence", "", "x" * 1_000_000), Segment("Noch einer", "Another", "", "u2")])
+    job = finished(client, client.post("/v1/memory/import", content=content))
+    assert list(standin.store.held) == ["u2"]
+    assert job["report"]["dropped"] == {"unreadable": 1}
+    assert "an id of 1000000 characters" in job["report"]["faults"][0]

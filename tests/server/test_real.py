@@ -41,7 +41,7 @@ def store(built: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def client(model_folder: Callable[[str], Path], store: Path) -> Iterator[TestClient]:
     translator = Translator(model_folder("marian"), store, langs="de-en")
-    with TestClient(create_app(translator, ServerSettings(beam=2))) as client:
+    with TestClient(create_app(translator, ServerSettings(beam=2)), base_url="http://localhost") as client:
         yield client
 
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import knnmt.cli  # noqa: F401  the commands register themselves
 from knnmt.cli.app import app
 from knnmt.errors import UsageError
-from knnmt.server.app import listening
+from knnmt.server.listener import listening
 from knnmt.server.settings import ServerSettings
 
 COMMAND = (sys.executable, "-c", "import torch; torch.set_num_threads(1); from knnmt.cli import main; main()")

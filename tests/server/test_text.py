@@ -30,3 +30,19 @@ def test_what_could_not_be_translated_is_told(client: TestClient, standin: Stand
     standin._one = lambda text, settings: Translation("{9}", -1.0)  # type: ignore[method-assign]
     (found,) = client.post("/v1/translate", json={"q": " Datei %s fehlt"}).json()["translations"]
     assert (found["text"], found["problems"]) == (" Datei %s fehlt", ["{9} is not in the source"])
+
+
+def test_what_was_taught_with_its_tags_is_used_in_html(client: TestClient) -> None:
+    pair = {"source": "de", "target": "en"}
+    lesson = {"q": "Auf <b>Speichern</b> klicken", "s": "Click <b>Save</b>"}
+    assert client.post("/suggest", json=lesson | pair).status_code == 200
+    body = {"q": [lesson["q"], "<p>Auf <b>Speichern</b></p>"], "format": "html", **pair}
+    found = client.post("/translate", json=body).json()["translatedText"]
+    assert found == [lesson["s"], "<p>Auf' <b>Speichern'</b></p>"]
+
+
+def test_what_was_taught_in_several_lines_is_used(client: TestClient) -> None:
+    pair = {"source": "de", "target": "en"}
+    lesson = {"q": "Guten Tag\nBis bald", "s": "Hello\nSee you"}
+    client.post("/suggest", json=lesson | pair)
+    assert client.post("/translate", json={"q": lesson["q"], **pair}).json()["translatedText"] == lesson["s"]

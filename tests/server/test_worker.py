@@ -391,3 +391,27 @@ def test_a_batch_that_takes_no_longer_than_it_should_is_not_interrupted() -> Non
         assert standin.batches == [[LONG], ["klein"]]
 
     asyncio.run(story())
+
+
+def test_what_cannot_be_done_in_time_is_refused_early() -> None:
+    """Hundreds of requests that come before it is known how long a batch takes: those too many hear so at once."""
+
+    async def story() -> None:
+        standin = StandIn(pause=0.2)
+        async with working(standin, batch_tokens=64, time_limit=2, queue=400) as worker:
+            begun = time.monotonic()
+            ends: list[float] = []
+
+            async def ask(number: int) -> str:
+                try:
+                    return (await worker.translate([f"drei kleine Wörter{number}"], HOW))[0].text
+                finally:
+                    ends.append(time.monotonic() - begun)
+
+            answers = await asyncio.gather(*map(ask, range(300)), return_exceptions=True)
+        refused = [each for each in answers if isinstance(each, UnavailableError)]
+        assert len(refused) > 100
+        assert all(isinstance(each, str | UnavailableError) for each in answers)
+        assert sorted(ends)[len(refused) // 2] < 1
+
+    asyncio.run(story())

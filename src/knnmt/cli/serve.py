@@ -38,8 +38,8 @@ LIBRARIES = ("fastapi", "language_data", "prometheus_client", "python_multipart"
 @options(
     settings=Fields(
         "server.settings:ServerSettings",
-        "host", "port", "keys", "rate_limit", "cors", "beam", "max_characters", "max_tokens", "max_segments",
-        "max_import", "time_limit", "queue", "batch_tokens",
+        "host", "port", "keys", "rate_limit", "cors", "allow_host", "beam", "max_characters", "max_tokens",
+        "max_segments", "max_import", "max_file", "file_lifetime", "disk", "time_limit", "queue", "batch_tokens",
     )
 )  # fmt: skip
 def serve(
@@ -76,8 +76,9 @@ def serve(
         key = add_key(settings.keys, new_key)
         typer.echo(json.dumps({"name": new_key, "key": key}) if as_json else key)
         return
-    from knnmt.server.app import create_app, listening, run
+    from knnmt.server.app import create_app
     from knnmt.server.detection import languages_of
+    from knnmt.server.listener import listening, run
     from knnmt.translate import Translator
 
     settings = settings.model_copy(update={"teach": not read_only})

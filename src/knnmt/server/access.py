@@ -79,19 +79,32 @@ class Doorkeeper:
         """Whether requests must carry a key."""
         return bool(self._keys)
 
-    def admit(self, request: Request, key: str | None = None) -> None:
-        """Check the key, given or in the request's headers, and apply the rate limit."""
-        key = key or _key_of(request)
-        if not self._keys:
+    def admit(self, request: Request, key: str | None = None) -> str | None:
+        """Check the key, given or in the request's headers, apply the rate limit, and return the key's digest."""
+        found = self._known(request, key)
+        if found is None:
             client = request.client.host if request.client else ""
             self._count(f"@{client}", self._limit)
-            return
+            return None
+        self._count(found.digest, self._limit if found.limit is None else found.limit)
+        return found.digest
+
+    def owner(self, request: Request) -> str | None:
+        """Check the key in the request's headers, and return its digest: progress may be asked for at any rate."""
+        found = self._known(request, None)
+        return None if found is None else found.digest
+
+    def _known(self, request: Request, key: str | None) -> Key | None:
+        """The key of a request; None if the server has no keys."""
+        key = key or _key_of(request)
+        if not self._keys:
+            return None
         if not key:
             raise HTTPException(403, "API key required: ask the operator of this server for one")
         found = self._find(key)
         if found is None:
             raise HTTPException(403, "Invalid API key")
-        self._count(found.digest, self._limit if found.limit is None else found.limit)
+        return found
 
     def _find(self, key: str) -> Key | None:
         """Compare with all keys, each in constant time, so that timing reveals nothing."""
@@ -118,7 +131,6 @@ class Doorkeeper:
 
 
 def _key_of(request: Request) -> str | None:
+    """The key in the headers. One in the address would end up in logs and histories."""
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and key.strip():
-        return key.strip()
-    return request.query_params.get("api_key")
+    return key.strip() or None if scheme.lower() == "bearer" else None

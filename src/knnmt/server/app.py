@@ -1,18 +1,15 @@
-"""The application: `create_app(translator)` makes an ASGI app, `run` serves it until SIGTERM."""
+"""The application: `create_app(translator)` makes an ASGI app; `knnmt.server.listener` serves it."""
 
 import asyncio
 import contextlib
+import errno
 import logging
-import math
-import signal
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
-import uvicorn
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
@@ -21,26 +18,30 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
-from knnmt import __version__, host
+from knnmt import __version__
 from knnmt.errors import DataError, KnnmtError, StoreError, UsageError
 from knnmt.languages import Languages
 from knnmt.server.access import Doorkeeper, read_keys
 from knnmt.server.api_reference import api_reference
-from knnmt.server.dependencies import Server, Serving
+from knnmt.server.dependencies import Server, Serving, known
 from knnmt.server.detection import Pair, languages_of
+from knnmt.server.document_jobs import DocumentJobs
 from knnmt.server.fields import explained
 from knnmt.server.imports import Imports
 from knnmt.server.metrics import Metrics
 from knnmt.server.middleware import FAILED, GuardMiddleware
-from knnmt.server.routes import libretranslate, memory, translation
+from knnmt.server.routes import files, libretranslate, memory, translation
 from knnmt.server.settings import ServerSettings
+from knnmt.server.spool import Spool, remove_abandoned
 from knnmt.server.work_items import UnavailableError, log_failure
-from knnmt.server.worker import GRACE, Worker
+from knnmt.server.worker import Worker
 from knnmt.translate import Translator
 
 _log = logging.getLogger(__name__)
 PAGE = Path(__file__).parent / "page"
 CORS_HEADERS = ("Authorization", "Content-Type")
+NO_ROOM = {errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM}  # of a disk
+EXPIRY = 60.0  # seconds between two looks for documents to remove
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -80,14 +81,19 @@ def create_app(
     languages = languages or languages_of(translator)
     metrics = Metrics()
     worker = Worker(translator, settings, metrics)
+    spool = Spool(settings.disk)
     imports = Imports(translator, worker, metrics, languages)
+    documents = DocumentJobs(worker, settings, languages, spool)
     doorkeeper = Doorkeeper(read_keys(settings.keys) if settings.keys is not None else [], settings.rate_limit)
-    server = Server(translator, settings, Pair(languages), worker, doorkeeper, metrics, imports)
+    server = Server(translator, settings, Pair(languages), worker, doorkeeper, metrics, imports, documents, spool)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         worker.start()
+        await anyio.to_thread.run_sync(remove_abandoned)
+        expiry = asyncio.create_task(_expire(documents, settings.file_lifetime))
         yield
+        expiry.cancel()
         await anyio.to_thread.run_sync(server.stop)
 
     app = FastAPI(
@@ -97,13 +103,17 @@ def create_app(
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        openapi_url=None,
         responses=WRONG,
         default_response_class=Answer,
     )
     app.state.server = server
     app.include_router(libretranslate.router)
+    app.include_router(files.libretranslate)
     app.include_router(translation.router)
+    app.include_router(files.router)
     app.include_router(memory.router)
+    app.include_router(memory.jobs)
     _add_monitoring(app)
     _add_page(app)
     _add_error_handlers(app)
@@ -119,6 +129,13 @@ def create_app(
     return app
 
 
+async def _expire(documents: DocumentJobs, lifetime: float) -> None:
+    """Remove old documents, also while nobody asks."""
+    while True:
+        await asyncio.sleep(min(EXPIRY, lifetime))
+        documents.expire()
+
+
 def _add_monitoring(app: FastAPI) -> None:
     """Add the routes for probes and Prometheus."""
 
@@ -129,9 +146,9 @@ def _add_monitoring(app: FastAPI) -> None:
             raise UnavailableError("the server is shutting down, or the model is stuck", 5)
         return {"status": "ready"}
 
-    @app.get("/metrics", tags=["Server"], response_class=Response)
+    @app.get("/metrics", tags=["Server"], response_class=Response, dependencies=[Depends(known)])
     async def metrics(server: Serving) -> Response:
-        """Metrics for Prometheus."""
+        """Metrics for Prometheus. It sends a key as its `authorization`, if the server requires one."""
         if server.translator.store is not None:
             server.metrics.memory.set(len(server.translator.store))
         return Response(server.metrics.text(), media_type=PROMETHEUS)
@@ -140,9 +157,14 @@ def _add_monitoring(app: FastAPI) -> None:
 def _add_page(app: FastAPI) -> None:
     """Add the page and the API reference."""
 
-    @app.get("/docs", include_in_schema=False)
+    @app.get("/docs", include_in_schema=False, dependencies=[Depends(known)])
     async def docs() -> HTMLResponse:
         return HTMLResponse(api_reference(app.openapi()))
+
+    @app.get("/openapi.json", include_in_schema=False, dependencies=[Depends(known)])
+    @app.get("/spec", include_in_schema=False, dependencies=[Depends(known)])  # where LibreTranslate has it
+    async def openapi() -> Answer:
+        return Answer(app.openapi())
 
     if (PAGE / "index.html").is_file():
 
@@ -173,6 +195,16 @@ def _add_error_handlers(app: FastAPI) -> None:
         limit = request.app.state.server.settings.time_limit
         return Answer({"error": f"timed out after {limit:g} seconds: send less text at a time"}, 504)
 
+    @app.exception_handler(OSError)
+    async def unwritable(_: Request, error: OSError) -> Answer:
+        if error.errno in NO_ROOM:
+            _log.error("cannot write to the disk: %s", error.strerror)
+            return Answer(
+                {"error": f"the server cannot write to its disk: {error.strerror}"}, 503, {"Retry-After": "60"}
+            )
+        log_failure(_log, error)
+        return Answer({"error": FAILED}, 500)
+
     @app.exception_handler(KnnmtError)
     async def failed(_: Request, error: KnnmtError) -> Answer:
         if isinstance(error, DataError | UsageError):
@@ -196,43 +228,3 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
             schema["components"]["schemas"].pop(name, None)
         app.openapi_schema = schema
     return app.openapi_schema
-
-
-def listening(settings: ServerSettings) -> socket.socket:
-    """A socket bound to the server's address."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
-    host.reuse_address(bound)
-    try:
-        bound.bind((settings.host, settings.port))
-    except (OSError, UnicodeError) as error:
-        bound.close()
-        reason = getattr(error, "strerror", None) or error
-        where = f"{settings.host}, port {settings.port}"
-        raise UsageError(f"cannot listen on {where} ({reason}): choose another --host or --port") from None
-    return bound
-
-
-class _GracefulServer(uvicorn.Server):
-    """Answers 503 to requests that are still waiting after `GRACE` seconds, instead of hanging up."""
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        server: Server = self.config.app.state.server  # type: ignore[union-attr]
-        asyncio.get_running_loop().call_later(GRACE, server.abandon)
-        await super().shutdown(sockets)
-
-
-def run(app: FastAPI, bound: socket.socket) -> None:
-    """Serve until SIGTERM or SIGINT, then refuse new requests, finish what can be finished in seconds, and return."""
-    config = uvicorn.Config(
-        app,
-        access_log=False,  # it would log addresses and query strings
-        log_config=None,
-        server_header=False,
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=math.ceil(GRACE) + 1,  # then uvicorn hangs up
-    )
-    # uvicorn raises the signal again when it is done, for the handler that was there before
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
-    _GracefulServer(config).run(sockets=[bound])

@@ -9,12 +9,17 @@ from typing import Annotated, TypeVar
 from fastapi import Depends, HTTPException, Request
 
 from knnmt.corpus import Segment
+from knnmt.documents.formats import FORMATS
 from knnmt.server.access import Doorkeeper
 from knnmt.server.detection import Pair
+from knnmt.server.document_jobs import DocumentJobs
 from knnmt.server.imports import Imports
 from knnmt.server.metrics import Metrics
+from knnmt.server.middleware import CLOSED
 from knnmt.server.settings import ServerSettings
+from knnmt.server.spool import Spool
 from knnmt.server.worker import Worker
+from knnmt.store.digests import one_line
 from knnmt.store.memories import AnyStore
 from knnmt.translate import Translator
 
@@ -33,6 +38,13 @@ class Server:
     doorkeeper: Doorkeeper
     metrics: Metrics
     imports: Imports
+    documents: DocumentJobs
+    spool: Spool
+
+    @property
+    def suffixes(self) -> list[str]:
+        """The suffixes of documents that the server takes; none if it takes no files."""
+        return [suffix for each in FORMATS for suffix in each.suffixes] if self.settings.max_file else []
 
     @property
     def learns(self) -> bool:
@@ -54,6 +66,13 @@ class Server:
         if origin is not None and origin not in known and not {origin, "*"} & set(self.settings.cors):
             raise HTTPException(403, "pages of other origins may not teach this server (see --cors)")
 
+    def verbatim(self, texts: list[str]) -> list[bool]:
+        """Which texts the store has verbatim, and will be taken from it; for the model's thread."""
+        retriever = self.translator.retriever
+        if retriever is None or retriever.settings.weight == 0:
+            return [False] * len(texts)
+        return [bool(retriever.store.matches(one_line(text))) for text in texts]
+
     async def teach(self, segments: list[Segment]) -> list[str]:
         """Add segments: when this returns they are on disk, and the next translation uses them."""
         added = await self.worker.call(lambda: self.translator.add(segments))
@@ -61,25 +80,31 @@ class Server:
         return list(added.ids)
 
     def abandon(self) -> None:
-        """Refuse all queued requests, and stop imports."""
+        """Refuse all queued requests, and stop imports and documents."""
         self.imports.abandon()
+        self.documents.abandon()
         self.worker.abandon()
 
     def stop(self) -> None:
         """Finish what can be finished in a few seconds, then stop."""
         self.imports.stop()
+        self.documents.stop()
         self.worker.stop()
+        self.spool.close()
 
     def check_size(self, texts: list[str]) -> None:
         """Refuse requests over the size limits, and texts that are not valid Unicode."""
         limits, characters = self.settings, sum(map(len, texts))
         if characters > limits.max_characters:
             raise HTTPException(400, _exceeds(characters, limits.max_characters, "characters"))
-        segments = sum(text.count("\n") + 1 for text in texts)
-        if segments > limits.max_segments:
-            raise HTTPException(400, _exceeds(segments, limits.max_segments, "segments"))
+        self.check_segments(sum(text.count("\n") + 1 for text in texts))
         if any(_SURROGATE.search(text) for text in texts):
             raise HTTPException(400, "Invalid request: the text contains a lone surrogate")
+
+    def check_segments(self, segments: int) -> None:
+        """Refuse requests of too many segments: lines of text, or blocks of HTML."""
+        if segments > self.settings.max_segments:
+            raise HTTPException(400, _exceeds(segments, self.settings.max_segments, "segments"))
 
 
 def _exceeds(size: int, limit: int, what: str) -> str:
@@ -97,6 +122,11 @@ async def admitted(request: Request) -> None:
     (await server_of(request)).doorkeeper.admit(request)
 
 
+async def known(request: Request) -> None:
+    """Check the key in a request's headers, and do not count the request."""
+    (await server_of(request)).doorkeeper.owner(request)
+
+
 Serving = Annotated[Server, Depends(server_of)]
 
 
@@ -106,7 +136,7 @@ async def while_connected(request: Request, work: Awaitable[T]) -> T:
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            raise HTTPException(499, "client closed request")
+            raise HTTPException(CLOSED, "client closed request")
         return working.result()
     finally:
         working.cancel()

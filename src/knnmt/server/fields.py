@@ -10,17 +10,23 @@ from pydantic import BaseModel, ValidationError
 Model = TypeVar("Model", bound=BaseModel)
 MAX_FIELDS = 64  # of a form
 NO_FIELDS = frozenset({"body", "query", "path", "str", "int", "float", "bool"})  # other parts of pydantic's `loc`
+SECRET = frozenset({"api_key"})  # what an address must not contain: it ends up in logs
 MISSING = ("missing", "string_too_short", "too_short")
 
 
 async def fields(request: Request, model: type[Model]) -> Model:
-    """Parse and validate the fields of a request; 400 if they are invalid. An empty field counts as missing."""
+    """Parse and validate the fields of a request; 400 if they are invalid."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json" or kind.endswith("+json"):
         given = _json(await request.body())
     else:
-        given = dict(request.query_params)
+        given = {name: value for name, value in request.query_params.items() if name not in SECRET}
         given |= await _multipart(request) if kind == "multipart/form-data" else _form(await request.body(), kind)
+    return validated(model, given)
+
+
+def validated(model: type[Model], given: dict[str, Any]) -> Model:
+    """The fields of a request; 400 if they are invalid. An empty field counts as missing."""
     try:
         return model.model_validate({name: value for name, value in given.items() if value not in (None, "", [])})
     except ValidationError as error:

@@ -7,8 +7,6 @@ in chunks, and the model translates in between.
 import itertools
 import logging
 import secrets
-import shutil
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -24,6 +22,8 @@ from pydantic import BaseModel
 from knnmt.corpus import CleanReport, CleanSettings, Languages, Segment, clean, read
 from knnmt.errors import DataError, KnnmtError, UsageError
 from knnmt.server.metrics import Metrics
+from knnmt.server.spool import Spooled
+from knnmt.server.uploads import Upload
 from knnmt.server.work_items import STOPPING, UnavailableError, log_failure
 from knnmt.server.worker import Worker
 from knnmt.translate import Translator
@@ -31,7 +31,9 @@ from knnmt.translate import Translator
 _log = logging.getLogger(__name__)
 State = Literal["waiting", "running", "done", "failed", "stopped"]
 
+NAME, SUFFIX = "upload.tmx", ".tmx"  # of an upload, in messages and origins
 CHUNK = 32  # segments added at a time
+MAX_ID = 200  # characters of a segment's id
 MAX_FAULTS = 100  # faults listed in a report; all are counted
 MAX_WAITING = 8  # imports in the queue
 MAX_REPORTS = 100  # reports of finished imports that are kept
@@ -61,7 +63,7 @@ class Import:
     """An import, queued, running or finished."""
 
     id: str
-    path: Path
+    file: Spooled
     total: int
     clean: bool
     state: State = "waiting"
@@ -76,7 +78,7 @@ class Import:
         """Count a segment that cannot be imported."""
         self.refused[reason] += 1
         if len(self.faults) < MAX_FAULTS:
-            self.faults.append(named(str(error), self.path))
+            self.faults.append(named(str(error), self.file.path))
 
     def status(self) -> ImportStatus:
         """Its progress and report."""
@@ -88,8 +90,8 @@ class Import:
 
 
 def named(message: str, path: Path) -> str:
-    """A message about an upload, with the file's name in place of its temporary path."""
-    return message.replace(str(path), path.name)
+    """A message about an upload, with a name that says something in place of its temporary one."""
+    return message.replace(str(path), NAME).replace(path.name, NAME)
 
 
 class Imports:
@@ -101,13 +103,16 @@ class Imports:
         self._stopping = threading.Event()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="import")
 
-    async def queue(self, path: Path, *, clean: bool) -> ImportStatus:
-        """Check a file, move it away, and queue its import."""
+    def check_queue(self) -> None:
+        """Refuse another import if too many are queued."""
         if sum(each.state in ("waiting", "running") for each in self._imports.values()) >= MAX_WAITING:
-            raise HTTPException(503, "too many imports are queued: try again later", {"Retry-After": "30"})
-        total = await anyio.to_thread.run_sync(self._count, path)
-        kept = shutil.move(path, tempfile.mkdtemp(prefix="knnmt-import-"))
-        new = Import(secrets.token_hex(8), Path(kept), total, clean)
+            raise UnavailableError("too many imports are queued: try again later", 30)
+
+    async def queue(self, upload: Upload, *, clean: bool) -> ImportStatus:
+        """Check a file and queue its import."""
+        total = await anyio.to_thread.run_sync(self._count, upload.file.path)
+        self.check_queue()  # others may have come meanwhile
+        new = Import(secrets.token_hex(8), upload.keep(), total, clean)
         self._imports[new.id] = new
         for old in list(self._imports)[:-MAX_REPORTS]:
             del self._imports[old]
@@ -131,8 +136,6 @@ class Imports:
         """Stop after the current chunk: what was added stays, and the file can be imported again."""
         self.abandon()
         self._thread.shutdown(wait=True, cancel_futures=True)
-        for each in self._imports.values():
-            shutil.rmtree(each.path.parent, ignore_errors=True)
 
     def _count(self, path: Path) -> int:
         """Read a file to the end and count its segments; 400 if it has none that can be read."""
@@ -147,7 +150,7 @@ class Imports:
         except (DataError, UsageError) as error:
             raise HTTPException(400, named(str(error), path)) from None
         if not total:
-            raise HTTPException(400, f"{path.name}: no readable segment ({faults} corrupt)")
+            raise HTTPException(400, f"{NAME}: no readable segment ({faults} corrupt)")
         return total + faults
 
     def _until_stopped(self, segments: Iterator[Segment]) -> Iterator[Segment]:
@@ -166,25 +169,33 @@ class Imports:
         except UnavailableError:
             one.state = "stopped"
         except KnnmtError as error:
-            one.state, one.error = "failed", named(str(error), one.path)
+            one.state, one.error = "failed", named(str(error), one.file.path)
         except Exception as error:
             one.state, one.error = "failed", "internal error; see the server's log"
             log_failure(_log, error)
         finally:
-            shutil.rmtree(one.path.parent, ignore_errors=True)
+            one.file.discard()
 
     def _chunks(self, one: Import) -> Iterator[list[Segment]]:
         def counted(segments: Iterator[Segment]) -> Iterator[Segment]:
             for segment in segments:
                 one.done += 1
-                yield replace(segment, origin=named(segment.origin, one.path))
+                yield replace(segment, origin=named(segment.origin, one.file.path))
 
         def fault(error: DataError) -> None:
             one.done += 1
             one.fault("unreadable", error)
 
         settings = CleanSettings() if one.clean else CleanSettings(check_language=False, max_ratio=None)
-        segments = self._until_stopped(read(one.path, self._languages, bad=fault))
+
+        def named_shortly(segments: Iterator[Segment]) -> Iterator[Segment]:
+            for segment in segments:
+                if (size := len(segment.id or "")) > MAX_ID:
+                    fault(DataError(f"{segment.id:.40}…: an id of {size} characters; at most {MAX_ID}"))
+                else:
+                    yield segment
+
+        segments = named_shortly(self._until_stopped(read(one.file.path, self._languages, bad=fault)))
         cleaned = clean(counted(segments), self._languages, settings, report=one.cleaned)
         while chunk := list(itertools.islice(cleaned, CHUNK)):
             yield chunk

@@ -4,18 +4,22 @@ Neither log nor metrics contain addresses, keys, or any text of a request, not e
 """
 
 import asyncio
+import ipaddress
 import logging
 import time
 
 from fastapi import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from knnmt.server.metrics import Metrics
 from knnmt.server.settings import ServerSettings
+from knnmt.server.uploads import ENVELOPE
 from knnmt.server.work_items import log_failure
 
 _access_log, _log = logging.getLogger("knnmt.server.access"), logging.getLogger(__name__)
+CLOSED = 499  # in the log: the client closed the connection
 FAILED = "internal error; see the server's log"
 
 POLICY = (
@@ -29,8 +33,8 @@ HEADERS = [
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cache-control", b"no-cache"),
 ]
-IMPORT = "/v1/memory/import"
-IMPORT_PATIENCE = 10  # times the time limit: uploads take longer
+IMPORT, FILES = "/v1/memory/import", ("/v1/files", "/translate_file")
+UPLOAD_PATIENCE = 10  # times the time limit: uploads take longer
 METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS"})
 
 
@@ -45,7 +49,9 @@ class GuardMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started, status = time.perf_counter(), 0
+        started, status, method = time.perf_counter(), 0, scope["method"]
+        if method == "HEAD":  # whatever can be got; FastAPI's routes know no HEAD
+            scope = {**scope, "method": "GET"}
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
@@ -53,29 +59,51 @@ class GuardMiddleware:
                 status = message["status"]
                 present = {name.lower() for name, _ in message["headers"]}
                 message["headers"] = [*message["headers"], *(pair for pair in HEADERS if pair[0] not in present)]
+            elif method == "HEAD":
+                message = {**message, "body": b""}
             await send(message)
 
         try:
-            await self._app(scope, self._limited(scope, receive), send_with_headers)
+            if (name := self._foreign(scope)) is not None:
+                refused = f"{name} is not a name of this server: start it with --allow-host {name}, or with --keys"
+                await JSONResponse({"error": refused}, 403)(scope, receive, send_with_headers)
+            else:
+                await self._app(scope, self._limited(scope, receive), send_with_headers)
+        except ClientDisconnect:  # in the middle of a body
+            status = CLOSED
         except Exception as error:  # uvicorn would log the message too, which may contain text of the request
             log_failure(_log, error)
             if not status:
                 await JSONResponse({"error": FAILED}, 500)(scope, receive, send_with_headers)
         finally:
             seconds = time.perf_counter() - started
-            route, method = _route(scope), scope["method"] if scope["method"] in METHODS else "other"
+            route, method = _route(scope), method if method in METHODS else "other"
             self._metrics.requests.labels(method, route, str(status)).inc()
             self._metrics.seconds.labels(route).observe(seconds)
             _access_log.info("%s %s %d %.0f ms", method, route, status, 1000 * seconds)
 
+    def _foreign(self, scope: Scope) -> str | None:
+        """The name that a request calls the server by, if a page that points its own name here could have sent it.
+
+        Such a page (DNS rebinding) is of the same origin for a browser. Keys stop it; a server for this machine alone
+        that has none answers to its own names only.
+        """
+        if self._settings.keys is not None or not _local(self._settings.host) or "*" in self._settings.allow_host:
+            return None
+        given = dict(scope["headers"]).get(b"host", b"localhost").decode("latin-1")
+        name = given.rpartition(":")[0] if given.rpartition(":")[2].isdigit() else given
+        return None if _local(name) or name in self._settings.allow_host else name
+
     def _limited(self, scope: Scope, receive: Receive) -> Receive:
         """Receive a body, unless it is too large or too slow."""
-        settings, importing = self._settings, scope["path"] == IMPORT
-        limit = settings.max_import if importing else settings.max_body
+        settings = self._settings
+        limits = {IMPORT: settings.max_import} | dict.fromkeys(FILES, settings.max_file + ENVELOPE)
+        uploading = scope["path"] in limits and scope["method"] == "POST"
+        limit = limits[scope["path"]] if uploading else settings.max_body
         length = dict(scope["headers"]).get(b"content-length", b"")
         size, complete = int(length) if length.isdigit() else 0, False
         received = 0
-        until = time.monotonic() + settings.time_limit * (IMPORT_PATIENCE if importing else 1)
+        until = time.monotonic() + settings.time_limit * (UPLOAD_PATIENCE if uploading else 1)
 
         async def receive_limited() -> Message:
             nonlocal received, complete
@@ -95,6 +123,16 @@ class GuardMiddleware:
             return message
 
         return receive_limited
+
+
+def _local(name: str) -> bool:
+    """Whether a name or an address is that of this machine, for itself."""
+    if name.lower() == "localhost" or name.lower().endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def _too_large(limit: int) -> HTTPException:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from knnmt.errors import DataError, KnnmtError
+from knnmt.text.inline import Inline
 from knnmt.translate import Translation, Translator
 from knnmt.translate.result import concatenated
 
@@ -18,6 +19,7 @@ _log = logging.getLogger(__name__)
 
 CHARACTERS = 4  # per token, roughly
 STOPPING = "the server is shutting down"
+OVERLOADED = "the queue is full: try again later"
 
 
 @dataclass(frozen=True)
@@ -44,33 +46,43 @@ class TextRequest:
     """The texts of one request, cut into units that fit the model. It may take several batches to translate them."""
 
     options: DecodingOptions
-    texts: Sequence[str]
+    texts: Sequence[Inline]
+    limited: bool = True  # whether the limit of tokens applies
     future: "Future[list[Translation]]" = field(default_factory=Future)
-    units: list[str] = field(default_factory=list)  # the texts; those too long for the model in pieces
+    units: list[Inline] = field(default_factory=list)  # the texts; those too long for the model in pieces
     sizes: list[int] = field(default_factory=list)  # tokens of each unit; empty until `cut`
     pieces: list[int] = field(default_factory=list)  # units of each text
     translations: list[Translation] = field(default_factory=list)  # of the first units
     tokens: float = 0.0  # of the units that are left; an estimate until `cut`
+    submitted: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        self.tokens = sum(map(len, self.texts)) / CHARACTERS
+        self.tokens = sum(len(text.text) for text in self.texts) / CHARACTERS
 
     @property
     def begin(self) -> int:
         """The first unit that is not translated yet."""
         return len(self.translations)
 
+    @property
+    def texts_done(self) -> int:
+        """How many texts are translated."""
+        units = itertools.accumulate(self.pieces)
+        return sum(1 for _ in itertools.takewhile(lambda end: end <= self.begin, units))
+
     def cut(self, translator: Translator, max_tokens: int) -> None:
-        """Count tokens, and cut texts that are too long for the model into pieces."""
-        sizes = translator.sizes(self.texts)
-        if sum(sizes) > max_tokens:
+        """Count tokens, and cut texts that are too long for the model into pieces, unless they have inline codes."""
+        sizes = translator.sizes([text.text for text in self.texts])
+        if self.limited and sum(sizes) > max_tokens:
             raise DataError(f"Invalid request: request ({sum(sizes)}) exceeds text limit ({max_tokens}) of tokens")
         longest = translator.model.max_source
         pieces = [
-            translator.pieces(text) if size > longest else [text] for text, size in zip(self.texts, sizes, strict=True)
+            list(map(Inline.plain, translator.pieces(text.text))) if size > longest and not text.codes else [text]
+            for text, size in zip(self.texts, sizes, strict=True)
         ]
         self.pieces, self.units = list(map(len, pieces)), list(itertools.chain.from_iterable(pieces))
-        self.sizes = sizes if len(self.units) == len(sizes) else translator.sizes(self.units)
+        same = len(self.units) == len(sizes)
+        self.sizes = sizes if same else translator.sizes([unit.text for unit in self.units])
         self.tokens = sum(self.sizes)
 
     def fitting(self, room: int, *, at_least_one: bool) -> int:
@@ -144,10 +156,10 @@ def fail(future: "Future[Any]", error: Exception) -> None:
         future.set_exception(error)
 
 
-def refuse(future: "Future[Any]") -> None:
-    """Say that the server is shutting down."""
+def refuse(future: "Future[Any]", reason: str = STOPPING, retry_after: int = 5) -> None:
+    """Say that the server is shutting down, or overloaded."""
     with contextlib.suppress(InvalidStateError):
-        future.set_exception(UnavailableError(STOPPING, 5))
+        future.set_exception(UnavailableError(reason, retry_after))
 
 
 def log_failure(log: logging.Logger, error: BaseException) -> None:

@@ -27,6 +27,7 @@ from knnmt.errors import KnnmtError
 from knnmt.server.metrics import Metrics
 from knnmt.server.settings import ServerSettings
 from knnmt.server.work_items import (
+    OVERLOADED,
     STOPPING,
     BatchClock,
     Call,
@@ -37,6 +38,7 @@ from knnmt.server.work_items import (
     fail,
     refuse,
 )
+from knnmt.text.inline import Inline
 from knnmt.translate import TranslateSettings, Translation, Translator
 
 _log = logging.getLogger(__name__)
@@ -106,7 +108,7 @@ class Worker:
         """Translate texts, batched with other requests. TimeoutError after the time limit."""
         if not texts:
             return []
-        return await self._wait(self._submit(TextRequest(options, texts)))
+        return await self._wait(self._submit(TextRequest(options, list(map(Inline.plain, texts)))))
 
     async def call(self, function: Callable[[], T]) -> T:
         """Call a function in the model's thread, in queue order: what is queued later waits for it."""
@@ -121,6 +123,11 @@ class Worker:
             self._urgent.append(call)
             self._changed.notify_all()
         return await self._wait(call.future)
+
+    def translate_blocking(self, request: TextRequest) -> list[Translation]:
+        """`translate` for another thread, which waits however long the queue is, or until the request is cancelled."""
+        self._submit(request, bounded=False)
+        return request.future.result()
 
     def call_blocking(self, function: Callable[[], T]) -> T:
         """`call` for another thread, which waits however long the queue is."""
@@ -139,8 +146,7 @@ class Worker:
                 raise UnavailableError(STOPPING, 5)
             wait = self._queued_tokens() * self._pace
             if bounded and (len(self._queue) >= self._settings.queue or 2 * wait > self._settings.time_limit):
-                retry = min(60, max(1, math.ceil(wait / 2)))  # about half of the queue is done by then
-                raise UnavailableError("the queue is full: try again later", retry)
+                raise UnavailableError(OVERLOADED, _retry_after(wait))
             self._put(item)
         return item.future
 
@@ -170,6 +176,7 @@ class Worker:
                 item.run()
             else:
                 self._translate(self._gather(item))
+                self._shed()
             if time.monotonic() - trimmed > TRIM_INTERVAL:
                 trim()  # batches of many sizes fragment the heap
                 trimmed = time.monotonic()
@@ -273,7 +280,7 @@ class Worker:
                 batch_size=math.ceil(len(texts) / rounds),
                 stop_loops=True,
             )
-            found = translator.translate(texts, settings, between=lambda: self._between(batch, clock))
+            found = translator.translate_inline(texts, settings, between=lambda: self._between(batch, clock))
         except _CancelledError:
             for request, _ in batch:
                 refuse(request.future)
@@ -322,6 +329,25 @@ class Worker:
                 with self._changed:
                     self._put(request)  # behind what arrived meanwhile
 
+    def _shed(self) -> None:
+        """Refuse requests that would time out in the queue: they came before it was known how long a batch takes."""
+        late: list[TextRequest] = []
+        with self._changed:
+            ahead, now, room = 0.0, time.monotonic(), self._room(0)
+            for item in self._queue:
+                if not isinstance(item, TextRequest):
+                    continue
+                due = item.submitted + self._settings.time_limit
+                if item.limited and not item.begin and now + (ahead + item.tokens) * self._pace > due:
+                    late.append(item)
+                else:
+                    ahead += min(item.tokens, room)
+            for item in late:
+                self._queue.remove(item)
+            self._metrics.waiting.set(len(self._queue))
+        for item in late:
+            refuse(item.future, OVERLOADED, _retry_after(ahead * self._pace))
+
     def _refresh(self) -> None:
         """Load what other processes wrote to the store."""
         try:
@@ -337,6 +363,11 @@ class Worker:
         metrics.busy.inc(seconds)
         if 2 * tokens >= self._room(0):
             self._pace += (0.3 if self._pace else 1.0) * (seconds / tokens - self._pace)
+
+
+def _retry_after(wait: float) -> int:
+    """Seconds after which about half of a queue of so many seconds is done."""
+    return min(60, max(1, math.ceil(wait / 2)))
 
 
 class _CancelledError(Exception):

@@ -43,4 +43,14 @@ export async function request(path, { method = "GET", json, body, type, signal }
   throw new ServerError(message, response.status, Number(response.headers.get("Retry-After")) || 0);
 }
 
+// Save a file under a name. It is fetched first: a link could not carry the key.
+export async function download(path, name) {
+  const content = await (await request(path)).blob();
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(content);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
 export const ask = async (path, options) => (await request(path, options)).json();

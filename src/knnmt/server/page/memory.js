@@ -1,6 +1,6 @@
 // The memory: recently taught segments, search, removal, import and export of TMX files.
 
-import { ask, hasKey, request } from "./api.js";
+import { ask, download, hasKey, request } from "./api.js";
 import { $, counted, languages, make, memories, show } from "./dom.js";
 
 const PAGE = 20;
@@ -23,6 +23,10 @@ export async function start(settings, onchange) {
     $("memory-size").textContent = "none on this server";
     return;
   }
+  await refresh();
+}
+
+export function listen() {
   $("search").addEventListener("submit", (event) => event.preventDefault());
   let timer;
   $("sought").addEventListener("input", () => {
@@ -40,10 +44,13 @@ export async function start(settings, onchange) {
   $("export").addEventListener("click", (event) => {
     if (!hasKey()) return; // the plain link works
     event.preventDefault();
-    save();
+    download("v1/memory/export?format=tmx", "memory.tmx");
   });
-  if (learns) acceptFiles();
-  await refresh();
+  $("file").addEventListener("change", () => {
+    const [file] = $("file").files;
+    if (file) importFile(file);
+    $("file").value = "";
+  });
 }
 
 export async function refresh() {
@@ -98,44 +105,17 @@ function item(segment) {
   return row;
 }
 
-async function save() {
-  const content = await (await request("v1/memory/export?format=tmx")).blob();
-  const link = make("a", { href: URL.createObjectURL(content), download: "memory.tmx" });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-}
-
 // ---------------------------------------------------------------------------------------------------- import
 
-function acceptFiles() {
-  $("file").addEventListener("change", () => {
-    const [file] = $("file").files;
-    if (file) upload(file);
-    $("file").value = "";
-  });
-  let depth = 0;
-  const carries = (event) => [...(event.dataTransfer?.types || [])].includes("Files");
-  document.addEventListener("dragenter", (event) => {
-    if (!carries(event)) return;
-    depth++;
-    show($("veil"), true);
-  });
-  document.addEventListener("dragleave", (event) => {
-    if (!carries(event)) return;
-    depth = Math.max(0, depth - 1);
-    if (!depth) show($("veil"), false);
-  });
-  document.addEventListener("dragover", (event) => {
-    if (carries(event)) event.preventDefault();
-  });
-  document.addEventListener("drop", (event) => {
-    depth = 0;
-    show($("veil"), false);
-    const [file] = event.dataTransfer?.files || [];
-    if (!file) return;
-    event.preventDefault();
+export function importFile(file) {
+  if (/\.(tmx|xml)$/i.test(file.name)) {
     upload(file);
-  });
+    return;
+  }
+  show($("import-state"), true);
+  show($("import-bar"), false);
+  show($("import-faults"), false);
+  fail(`${file.name} is not a TMX file: the memory imports TMX only.`);
 }
 
 async function upload(file) {

@@ -1,7 +1,9 @@
 // The page: set-up and controls.
 
 import { ask, useKey } from "./api.js";
+import * as documents from "./documents.js";
 import { $, fit, languages, make, memories, show } from "./dom.js";
+import { acceptDrops } from "./drop.js";
 import * as memory from "./memory.js";
 import { navigate } from "./navigation.js";
 import { showError, showStatus } from "./status.js";
@@ -24,6 +26,7 @@ async function begin() {
   }
   show($("key"), false);
   showStatus("");
+  documents.start(state.settings.suffixes);
   await memory.start(state.settings, (what) => translate({ compared: () => reportChange(what) }));
   if ($("source").value.trim()) translate();
 }
@@ -31,7 +34,8 @@ async function begin() {
 function configure(about, systems) {
   const { source, target } = about.language;
   memories.splice(0, Infinity, ...systems.memories);
-  state.settings = { learns: about.suggestions, store: memories.length > 0 };
+  const suffixes = about.supportedFilesFormat;
+  state.settings = { learns: about.suggestions, store: memories.length > 0, suffixes };
   $("pair").textContent = `${source.name} to ${target.name}`;
   document.title = `knnmt: ${source.name} to ${target.name}`;
   $("source-name").textContent = source.name;
@@ -97,7 +101,19 @@ function applyTheme(theme) {
   $("theme").title = `Theme: ${theme}`;
 }
 
+// What takes the files that are dropped on each zone of the page.
+function takers() {
+  const { suffixes, learns } = state.settings;
+  return {
+    ...(suffixes.length ? { "drop-document": documents.translateAll } : {}),
+    ...(learns ? { "drop-memory": ([file]) => memory.importFile(file) } : {}),
+  };
+}
+
 function listen() {
+  documents.listen();
+  memory.listen();
+  acceptDrops(takers);
   $("source").addEventListener("input", () => {
     fit($("source"));
     translateSoon();
@@ -142,6 +158,14 @@ function listen() {
     event.preventDefault();
     useKey($("key-input").value.trim());
     begin();
+  });
+  document.addEventListener("click", (event) => {
+    if (!$("advanced").contains(event.target)) $("advanced").open = false;
+  });
+  $("advanced").addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    $("advanced").open = false;
+    $("advanced").querySelector("summary").focus();
   });
   const stored = localStorage.getItem("knnmt-theme");
   applyTheme(THEMES.includes(stored) ? stored : THEMES[0]);

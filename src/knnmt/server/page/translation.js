@@ -8,9 +8,11 @@ import { changes, toWords } from "./words.js";
 
 const PAUSE = 300; // milliseconds without a key press before a translation is requested
 const SLOW = 250; // milliseconds after which a request is shown as in progress
+const FIRST = 8; // lines of the first request: something is to be seen soon
+const MOST = 32; // lines of a request
 
 export const state = {
-  settings: { learns: false, store: false },
+  settings: { learns: false, store: false, suffixes: [] },
   lambda: null, // as chosen; null: the server's
   lines: [], // of the source, as last translated
   words: [], // of the translation, all lines
@@ -23,6 +25,7 @@ let timer = 0;
 export function translateSoon() {
   clearTimeout(timer);
   cancelRetry();
+  setStale(true);
   show($("clear"), $("source").value !== "");
   show($("example"), state.settings.store && $("source").value === "");
   timer = setTimeout(translate, PAUSE);
@@ -41,19 +44,31 @@ export async function translate({ compared = null } = {}) {
     pending = null;
     $("target-pane").removeAttribute("aria-busy");
     render([], []);
+    setStale(false);
     showStatus("");
     return;
   }
   const mine = (pending = new AbortController());
   const slow = setTimeout(() => showStatus("Translating…", "busy"), SLOW);
+  setStale(true);
   $("target-pane").setAttribute("aria-busy", "true");
-  const asked = { q: texts, evidence: true, system: $("system").value };
+  const asked = { evidence: true, system: $("system").value };
   if (state.lambda !== null && asked.system !== "base") asked.lambda = state.lambda;
+  const before = state.words.map((word) => word.text);
   try {
-    const { translations } = await ask("v1/translate", { method: "POST", json: asked, signal: mine.signal });
-    if (mine !== pending) return;
-    const before = state.words.map((word) => word.text);
-    render(lines, translations, compared ? before : null);
+    const done = [];
+    for (let size = FIRST; done.length < texts.length; size = Math.min(2 * size, MOST)) {
+      const json = { q: texts.slice(done.length, done.length + size), ...asked };
+      const { translations } = await ask("v1/translate", { method: "POST", json, signal: mine.signal });
+      if (mine !== pending) return;
+      done.push(...translations);
+      if (done.length === texts.length) break;
+      render(lines, done);
+      clearTimeout(slow);
+      showStatus(`Translating… ${done.length} of ${texts.length} lines`, "busy");
+    }
+    render(lines, done, compared ? before : null);
+    setStale(false);
     showStatus("");
     compared?.();
   } catch (error) {
@@ -63,6 +78,12 @@ export async function translate({ compared = null } = {}) {
     clearTimeout(slow);
     if (mine === pending) $("target-pane").removeAttribute("aria-busy");
   }
+}
+
+// While it is not the translation of the text, nor all of it, it can be neither copied nor corrected.
+function setStale(stale) {
+  $("target-pane").classList.toggle("stale", stale);
+  $("copy").disabled = $("correct").disabled = stale;
 }
 
 function render(lines, translations, before = null) {

@@ -63,6 +63,7 @@ class Language(BaseModel):
     code: str
     name: str
     targets: list[str]
+    supportedFilesFormat: list[str]  # noqa: N815  the name is LibreTranslate's
 
 
 class Detection(BaseModel):
@@ -75,7 +76,7 @@ class Detection(BaseModel):
 class Translated(BaseModel):
     """The translation of a text, or of each text of a list."""
 
-    translatedText: str | list[str]  # noqa: N815  the name is LibreTranslate's
+    translatedText: str | list[str]  # noqa: N815
     detectedLanguage: Detection | list[Detection] | None = None  # noqa: N815
     alternatives: list[str] | list[list[str]] | None = None
 
@@ -95,7 +96,7 @@ class Health(BaseModel):
 @router.get("/languages", response_model=list[Language])
 async def languages(server: Serving) -> Any:
     """List the languages."""
-    return server.pair.listed()
+    return [each | {"supportedFilesFormat": server.suffixes} for each in server.pair.listed()]
 
 
 @router.post(
@@ -128,18 +129,20 @@ async def translate(request: Request, server: Serving) -> Any:
     return {name: values[0] for name, values in answer.items()} if isinstance(asked.q, str) else answer
 
 
+def check_pair(pair: Pair, source: str, target: str) -> None:
+    """Refuse languages that the server does not translate."""
+    if not pair.is_target(target) and not pair.is_source(target):
+        raise HTTPException(400, f"{target} is not supported")
+    if source != "auto" and not pair.is_source(source) and not pair.is_target(source):
+        raise HTTPException(400, f"{source} is not supported")
+    if not pair.is_target(target) or (source != "auto" and not pair.is_source(source)):
+        names = f"{name_of(target)} ({target}) is not available as a target language from {name_of(source)} ({source})"
+        raise HTTPException(400, names)
+
+
 def _languages(pair: Pair, asked: TranslateFields, texts: list[str]) -> list[dict[str, Any]]:
     """The language of each text, as given or detected; 400 if the server does not translate that pair."""
-    if not pair.is_target(asked.target) and not pair.is_source(asked.target):
-        raise HTTPException(400, f"{asked.target} is not supported")
-    if asked.source != "auto" and not pair.is_source(asked.source) and not pair.is_target(asked.source):
-        raise HTTPException(400, f"{asked.source} is not supported")
-    if not pair.is_target(asked.target) or (asked.source != "auto" and not pair.is_source(asked.source)):
-        source, target = (name_of(code) for code in (asked.source, asked.target))
-        raise HTTPException(
-            400,
-            f"{target} ({asked.target}) is not available as a target language from {source} ({asked.source})",
-        )
+    check_pair(pair, asked.source, asked.target)
     if asked.source != "auto":
         return [{"language": pair.source, "confidence": 100.0}] * len(texts)
     found = map(pair.guess, texts)
@@ -151,12 +154,17 @@ async def _translations(server: Server, texts: list[str], kind: str, options: De
     if kind == "text":
         found = await server.worker.translate(texts, options)
         return [[each.text for each in (best, *best.alternatives)] for best in found]
-    return await _translated_html(server, texts, options)
+    known = await server.worker.call_soon(lambda: server.verbatim(texts))  # taught with its tags
+    as_text = iter(await _translations(server, list(itertools.compress(texts, known)), "text", options))
+    others = [text for text, is_known in zip(texts, known, strict=True) if not is_known]
+    pages = iter(await _translated_html(server, others, options))
+    return [next(as_text if is_known else pages) for is_known in known]
 
 
 async def _translated_html(server: Server, texts: list[str], options: DecodingOptions) -> list[list[str]]:
     """The translations of each page, best first. Pages with thousands of tags are handled outside the event loop."""
     pages = await anyio.to_thread.run_sync(lambda: [HtmlDocument(text) for text in texts])
+    server.check_segments(sum(len(page.texts) for page in pages))
     found = iter(await server.worker.translate([text for page in pages for text in page.texts], options))
     chosen: list[list[list[str]]] = []  # for each page and rank: the translations of its texts
     for page in pages:
@@ -232,7 +240,7 @@ async def frontend_settings(server: Serving) -> Any:
     return {
         "apiKeys": server.doorkeeper.needs_key,
         "charLimit": limits.max_characters,
-        "filesTranslation": False,
+        "filesTranslation": bool(server.suffixes),
         "frontendTimeout": 500,
         "keyRequired": server.doorkeeper.needs_key,
         "language": {
@@ -240,5 +248,5 @@ async def frontend_settings(server: Serving) -> Any:
             "target": {"code": pair.target, "name": name_of(pair.target)},
         },
         "suggestions": server.learns,
-        "supportedFilesFormat": [],
+        "supportedFilesFormat": server.suffixes,
     }

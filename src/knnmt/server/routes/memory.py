@@ -1,25 +1,24 @@
 """`/v1/memory`: list, search, add, change, delete, import and export the segments of the store."""
 
 import itertools
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import anyio
 import anyio.to_thread
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
-from starlette.datastructures import UploadFile
 
 from knnmt.corpus import Segment
 from knnmt.corpus.writers import Kind, pieces
-from knnmt.server.dependencies import Serving, admitted
-from knnmt.server.imports import ImportStatus
+from knnmt.server.dependencies import Serving, admitted, known
+from knnmt.server.imports import MAX_ID, SUFFIX, ImportStatus
+from knnmt.server.uploads import received
 from knnmt.store.memories import AnyStore
 
 router = APIRouter(prefix="/v1", tags=["Memory"], dependencies=[Depends(admitted)])
+jobs = APIRouter(prefix="/v1/jobs", tags=["Memory"], dependencies=[Depends(known)])
 T = TypeVar("T")
 
 MEDIA = {"tmx": "application/x-tmx+xml", "tsv": "text/tab-separated-values", "jsonl": "application/jsonl"}
@@ -38,7 +37,7 @@ class Pair(BaseModel):
 class NewSegment(Pair):
     """A segment to add. It replaces the one with the same id or, without an id, the one taught for the same source."""
 
-    id: StrictStr | None = Field(default=None, min_length=1, max_length=200, description="replaces its segment")
+    id: StrictStr | None = Field(default=None, min_length=1, max_length=MAX_ID, description="replaces its segment")
     origin: StrictStr = Field(default="", max_length=1000, description="where it comes from, for evidence")
 
 
@@ -159,30 +158,9 @@ async def imported(
     """Import a TMX file in the background; follow the job under `/v1/jobs`. A corrupt file is refused."""
     server.store()
     server.require_learning(request)
-    with tempfile.TemporaryDirectory(prefix="knnmt-import-") as folder:
-        path = Path(folder, "upload.tmx")
-        with path.open("wb") as file:
-            await _receive(request, file)
-        return await server.imports.queue(path, clean=clean)
-
-
-async def _receive(request: Request, file: BinaryIO) -> None:
-    """Write the upload to a file: the raw body, or the first file of a form."""
-    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
-        async for piece in request.stream():
-            file.write(piece)
-        return
-    try:
-        async with request.form(max_files=1, max_fields=8) as form:
-            sent = next((value for _, value in form.multi_items() if isinstance(value, UploadFile)), None)
-            while sent is not None and (piece := await sent.read(1 << 20)):
-                file.write(piece)
-    except HTTPException:
-        raise
-    except Exception:  # the parser raises many kinds of errors
-        raise HTTPException(400, "Invalid request: malformed form") from None
-    if sent is None:
-        raise HTTPException(400, "Invalid request: missing file parameter")
+    server.imports.check_queue()
+    async with received(request, server.spool, server.settings.max_import, SUFFIX) as upload:
+        return await server.imports.queue(upload, clean=clean)
 
 
 @router.get("/memory/export", response_class=StreamingResponse)
@@ -194,7 +172,7 @@ async def exported(server: Serving, format: Annotated[Kind, Query()] = "tmx") ->
     return StreamingResponse(content, media_type=MEDIA[format], headers=headers)
 
 
-@router.get("/jobs/{id}", response_model=ImportStatus)
+@jobs.get("/{id}", response_model=ImportStatus)
 async def job(id: str, server: Serving) -> Any:
     """Report the progress of an import."""
     return server.imports.status(id)

@@ -1,0 +1,79 @@
+"""What the page shows while it translates, and when that fails; and the panel on a phone."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from .conftest import complaints
+from .standin import StandIn
+from .test_page import Page
+
+
+@pytest.fixture
+def page(browser: Any, standin: StandIn) -> Iterator[Page]:
+    browser.get_log("browser")
+    browser.get(standin.url)
+    page = Page(browser)
+    page.until(lambda: page.one("#pair").text == "German to English")
+    yield page
+    assert complaints(browser, "status of 400") == []
+
+
+def test_many_lines_come_as_they_are_done(page: Page, standin: StandIn) -> None:
+    standin.delay = 0.3
+    lines = [f"Haus {n}" for n in range(60)]
+    page.browser.execute_script(
+        "const area = arguments[0]; area.value = arguments[1]; area.dispatchEvent(new Event('input'))",
+        page.one("#source"),
+        "\n".join(lines),
+    )
+    page.until(lambda: page.one("#status").text == "Translating… 8 of 60 lines")
+    assert page.translation.startswith("House 0.\nHouse 1.")
+    assert not page.one("#copy").is_enabled()
+    page.until(lambda: page.translation.endswith("House 59."))
+    assert page.translation.count("\n") == 59
+    page.until(lambda: page.one("#copy").is_enabled() and page.one("#correct").is_enabled())
+    assert [len(asked["q"]) for asked in standin.asked] == [8, 16, 32, 4]
+
+
+def test_an_old_translation_can_be_neither_copied_nor_corrected(page: Page, standin: StandIn) -> None:
+    page.ask("Haus", "House.")
+    assert page.one("#copy").is_enabled()
+    standin.failing = 400, "Invalid request: this is too much"
+    page.type(" ist")
+    assert not page.one("#copy").is_enabled()
+    page.until(lambda: "too much" in page.one("#status").text)
+    assert not page.one("#copy").is_enabled()
+    assert not page.one("#correct").is_enabled()
+    standin.failing = None
+    page.type(" groß")
+    page.until(lambda: page.translation == "House is big.")
+    assert page.one("#copy").is_enabled()
+    assert page.one("#correct").is_enabled()
+
+
+WIDER = """
+const panel = document.getElementById("why");
+const right = panel.getBoundingClientRect().right;
+return [panel.scrollWidth - panel.clientWidth, ...[...panel.querySelectorAll("*")]
+  .filter((node) => node.getBoundingClientRect().right > right).map((node) => node.outerHTML.slice(0, 80))];
+"""
+
+
+@pytest.mark.parametrize("width", [390, 320])
+def test_the_panel_does_not_scroll_sideways_on_a_phone(
+    page: Page, standin: StandIn, screen: Callable[[int, str], None], width: int
+) -> None:
+    screen(width, "light")
+    standin.memory["#0"]["origin"] = "/srv/translations/" + "a_very_long_name_of_a_file_" * 4 + ".tmx"
+    page.ask("Das Haus ist groß.", "The house is big.")
+    page.word("house").click()
+    page.until(lambda: page.all("#why .neighbours"))
+    assert page.browser.execute_script(WIDER) == [0]
+    page.one("#why-close").click()
+    page.advanced()
+    assert page.browser.execute_script("return document.documentElement.scrollWidth") <= width
+    box = page.one("#advanced .controls").rect
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= width
