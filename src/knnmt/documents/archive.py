@@ -4,10 +4,12 @@ A member that has no translation is copied as it is; order, compression, times a
 """
 
 import io
+import re
 import zipfile
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import dataclass, field, replace
 
 from knnmt.documents.content import Content, decoded
@@ -20,6 +22,7 @@ SMALL = 1 << 26
 _COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"  # Microsoft's container of encrypted and of old documents
 _ENCRYPTED = 1  # the bit of a member's flags
 _BLOCK = 1 << 20
+_ENTITIES = re.compile(r"<!DOCTYPE[^>]*\[")
 
 
 def _empty() -> zipfile.ZipFile:
@@ -43,8 +46,8 @@ class Archive(Content):
         if name not in self.file.NameToInfo:
             raise DataError(f"{self.name}: the archive has no {name}; save the document again with its own program")
         found = decoded(self.file.read(name), f"{self.name}:{name}", "xml")
-        if "<!DOCTYPE" in found.text[:4096]:
-            raise found.error(0, "the XML has a DOCTYPE, which office documents never have: it may be an attack")
+        if _ENTITIES.search(found.text[:4096]):
+            raise found.error(0, "the DOCTYPE declares entities, which no office document does: it may be an attack")
         return replace(found, languages=self.languages)
 
     def edited(self, entries: Iterable[Entry], spell: Callable[[str], str] | None) -> bytes:
@@ -60,7 +63,7 @@ class Archive(Content):
             for info in self.file.infolist():
                 name = info.filename
                 content = self.member(name).edited(changed[name], spell) if name in changed else self.file.read(info)
-                archive.writestr(info, content)
+                archive.writestr(copy(info), content)  # which sets what it finds, the place too
         return new.getvalue()
 
 

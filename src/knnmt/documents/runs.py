@@ -255,8 +255,8 @@ def _scope(tokens: Sequence[Token]) -> tuple[str, list[Token]]:
     while place < len(tokens):
         token = tokens[place]
         inside = place in partners
-        # space alone takes the format of what is before it
-        new = token.format if token.kind == "text" and token.text.strip() else base if inside else current
+        formatted = token.kind == "text" and not _is_space(token.text)
+        new = token.format if formatted else base if inside else current
         if new != current:
             if current != base:
                 found.insert(behind, Token("close"))
@@ -268,11 +268,16 @@ def _scope(tokens: Sequence[Token]) -> tuple[str, list[Token]]:
             found += (token._replace(format=inner), *flat, tokens[partners[place]])
         else:
             found.append(token)
-        behind = len(found) if token.kind == "text" else behind
+        behind = len(found) if formatted else behind
         place = partners.get(place, place) + 1
     if current != base:
         found.insert(behind, Token("close"))
     return base, found
+
+
+def _is_space(text: str) -> bool:
+    """Whether a text is space between words, of which nobody sees the format; a long one may be underlined."""
+    return not text.strip() and len(text) < 3
 
 
 def _merged(tokens: Sequence[Token]) -> list[Token]:
