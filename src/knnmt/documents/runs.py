@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from knnmt.documents.content import Content
 from knnmt.documents.messages import is_text
-from knnmt.documents.patches import Patch, applied
+from knnmt.documents.patches import Patch, sliced
 from knnmt.documents.unit import Entry, Unit
 from knnmt.text.inline import Code, Inline
 
@@ -312,12 +312,8 @@ class _Writer:
             self.last = text[-1]
 
     def token(self, token: Token) -> None:
-        self.out += (xml.before + self._slice(xml.start, xml.end) + xml.after for xml in token.xml)
+        self.out += (
+            xml.before + sliced(self.content.text, xml.start, xml.end, self.inside) + xml.after for xml in token.xml
+        )
         if token.kind not in ("open", "close"):
             self.last = token.text[-1:] or "x"
-
-    def _slice(self, start: int, end: int) -> str:
-        inside = [Patch(patch.start - start, patch.end - start, patch.new) for patch in self.inside
-                  if start <= patch.start and patch.end <= end]  # fmt: skip
-        text = self.content.text[start:end]
-        return "".join(piece for piece, _ in applied(text, inside)) if inside else text
