@@ -201,13 +201,14 @@ ANDROID = b"""<?xml version="1.0" encoding="utf-8"?>
 
 HTML = b"""<!DOCTYPE html>
 <html lang="en">
-<head><meta charset="utf-8"><title>The &amp; title</title>
+<head><meta charset="utf-8"><meta name="description" content='A "good" page'><title>The &amp; title</title>
 <style>p { color: red }</style><script>if (a < b) { document.write("<p>no</p>") }</script></head>
-<body class='x'>
+<body class='x' title="Tip &amp; trick">
 <!-- a comment -->
 <h1>Welcome   to
   <em>our</em> page</h1>
-<p>Click <a href="x?a=1&b=2">here &gt; there</a> or press <kbd>Enter</kbd>.<br>New&nbsp;line <code>do not</code> <img src=a.png alt="no">
+<p>Click <a href="x?a=1&b=2">here &gt; there</a> or press <kbd>Enter</kbd>.<br>New&nbsp;line <code>do not</code> <img src=a.png alt="A picture">
+<form><input type=submit value="Send it"><input placeholder=Name value="keep"></form>
 <p class="notranslate">Keep this</p>
 <pre>  keep   this too </pre>
 <ul><li>One<li>Two <b>bold</ul>

@@ -14,6 +14,7 @@ from knnmt.languages import Languages
 from knnmt.text.inline import Inline
 
 from .examples import EN_RU, EXAMPLES, opened, shout, translate
+from .office import OFFICE
 
 XML = ("app.xlf", "app2.xliff", "memory.tmx", "app.ts", "strings.xml")
 ONE_LANGUAGE = (
@@ -24,7 +25,9 @@ FLOWING = ("page.html", "page.md", "film.srt", "film.vtt", "text.txt", "strings.
 
 
 def test_there_is_an_example_of_every_format() -> None:
-    assert {opened(name).format.name for name in EXAMPLES} == {each.name for each in FORMATS}
+    of_office = {"docx", "pptx", "xlsx", "odf"}
+    assert {opened(name).format.name for name in EXAMPLES} | of_office == {each.name for each in FORMATS}
+    assert {open_document(data, name=name).format.name for name, data in OFFICE.items()} == of_office
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

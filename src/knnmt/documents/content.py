@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from knnmt import encoding
-from knnmt.documents.patches import Patch, applied
+from knnmt.documents.patches import applied
+from knnmt.documents.unit import Entry
 from knnmt.errors import DataError, UsageError
 from knnmt.languages import Languages, closeness
 
@@ -72,8 +73,9 @@ class Content:
                     f"{asked!r}; choose another model, or correct the language in the file"
                 )
 
-    def edited(self, patches: Iterable[Patch], spell: Callable[[str], str] | None) -> bytes:
-        """The bytes of the file with these edits; `spell` writes a character that the encoding does not have."""
+    def edited(self, entries: Iterable[Entry], spell: Callable[[str], str] | None) -> bytes:
+        """The bytes of the file with these entries written; `spell` writes a character that the encoding lacks."""
+        patches = (patch for entry in entries for patch in entry.patches())
         return self.mark + b"".join(
             self._encoded(piece, spell) if new else piece.encode(self.encoding)
             for piece, new in applied(self.text, patches)

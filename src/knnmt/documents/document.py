@@ -36,8 +36,7 @@ class Document:
 
     def to_bytes(self) -> bytes:
         """The file with its translations; without any, it is the file as it was."""
-        patches = (patch for entry in self.entries if entry.changed for patch in entry.patches())
-        return self.content.edited(patches, self.format.spell)
+        return self.content.edited((entry for entry in self.entries if entry.changed), self.format.spell)
 
     def write(self, path: str | Path) -> None:
         """Write the file, whole or not at all."""

@@ -4,15 +4,19 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import Any
 
 from knnmt.documents.android import read_android
 from knnmt.documents.apple import read_strings
+from knnmt.documents.archive import opened
 from knnmt.documents.content import Content, decoded
 from knnmt.documents.html import read_html
 from knnmt.documents.json_messages import read_json
 from knnmt.documents.lines import read_lines
 from knnmt.documents.markdown import read_markdown
 from knnmt.documents.markup import spelled
+from knnmt.documents.odf import read_odf
+from knnmt.documents.ooxml import read_docx, read_pptx, read_xlsx
 from knnmt.documents.po import read_po
 from knnmt.documents.properties import read_properties
 from knnmt.documents.properties import spelled as spelled_in_java
@@ -34,13 +38,14 @@ class Format:
     name: str  # as --format takes it
     label: str  # as people call it
     suffixes: tuple[str, ...]
-    read: Callable[[Content], Iterable[Entry]]
+    read: Callable[[Any], Iterable[Entry]]  # of a `Content`, or of an `Archive`
     declares: str | None = None  # where a file names its encoding, as `content.decoded` knows it
     spell: Callable[[str], str] | None = None
+    archive: bool = False  # a ZIP archive of XML
 
     def decoded(self, data: bytes, name: str) -> Content:
-        """The bytes of a file as text."""
-        return decoded(data, name, self.declares)
+        """The bytes of a file as text, or as members of an archive."""
+        return opened(data, name) if self.archive else decoded(data, name, self.declares)
 
 
 FORMATS = (
@@ -58,6 +63,17 @@ FORMATS = (
     Format("xcstrings", "Apple string catalog", (".xcstrings",), read_xcstrings),
     Format("srt", "SubRip", (".srt",), read_srt),
     Format("vtt", "WebVTT", (".vtt",), read_vtt),
+    Format("docx", "Word", (".docx", ".docm", ".dotx"), read_docx, spell=spelled, archive=True),
+    Format("pptx", "PowerPoint", (".pptx", ".pptm", ".ppsx", ".potx"), read_pptx, spell=spelled, archive=True),
+    Format("xlsx", "Excel", (".xlsx", ".xlsm", ".xltx"), read_xlsx, spell=spelled, archive=True),
+    Format(
+        "odf",
+        "OpenDocument",
+        (".odt", ".ods", ".odp", ".odg", ".ott", ".ots", ".otp"),
+        read_odf,
+        spell=spelled,
+        archive=True,
+    ),
     Format("csv", "CSV", (".csv",), read_csv),
     Format("tsv", "TSV", (".tsv", ".tab"), read_tsv),
     Format("text", "plain text", (".txt",), read_lines),
@@ -82,7 +98,7 @@ def format_of(name: str, data: bytes, asked: str | None = None) -> Format:
 
 def known(path: PurePath, data: bytes) -> Format | None:
     """The format of a file by its suffix and, where others share that, by its content; None if there is none."""
-    suffix = path.suffix.lower()
+    suffix = path.suffix.lower() if not path.name.startswith("~$") else ""  # Word's mark of an open document
     found = next((each for each in FORMATS if suffix in each.suffixes), None)
     root = _ROOTS.get(suffix)
     if found is None or root is None:

@@ -1,7 +1,7 @@
 """HTML and XHTML: the text of each block is a unit, its inline tags are codes; everything else stays to the byte.
 
-Scripts, styles, `code`, `pre`, comments, attributes, and elements with `translate="no"` or the class `notranslate` are
-kept as they are. Any text can be read: what is no tag is text.
+Attributes that people read are units too. Scripts, styles, `code`, `pre`, comments, and elements with `translate="no"`
+or the class `notranslate` are kept as they are. Any text can be read: what is no tag is text.
 """
 
 import html
@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from knnmt.documents.content import Content
-from knnmt.documents.patches import Patch
+from knnmt.documents.html_attributes import Attribute
+from knnmt.documents.html_attributes import attributes as attributes_of
+from knnmt.documents.patches import Patch, sliced
 from knnmt.documents.unit import Entry, Heading, Unit, Value
 from knnmt.languages import closeness
 from knnmt.text.html_tree import BLOCK, KEPT, VOID
@@ -46,7 +48,9 @@ class _Piece(NamedTuple):
 
 def read_html(content: Content) -> Iterator[Entry]:
     """The texts of all blocks, and the language that the page names."""
-    found = [entry for run in _runs(content.text) if (entry := _unit(content, run)) is not None]
+    attributes: list[Attribute] = []
+    runs = list(_runs(content.text, attributes))
+    found = list(_entries(content, runs, attributes))
     yield from found
     root = re.search(r"<html(?=\s)[^>]*>", content.text, re.IGNORECASE)
     names = _LANGUAGE.finditer(content.text, *root.span()) if root is not None else iter(())
@@ -55,8 +59,34 @@ def read_html(content: Content) -> Iterator[Entry]:
         yield Heading(found, lambda: patches)
 
 
-def _runs(text: str) -> Iterator[list[_Piece]]:
-    """What stands between the tags of blocks."""
+def _entries(content: Content, runs: list[list[_Piece]], attributes: list[Attribute]) -> Iterator[Entry]:
+    """The texts with the attributes inside them, and the attributes between them, in the order of the file."""
+    at = 0
+
+    def until(place: int) -> list[Value]:
+        nonlocal at
+        start = at
+        at = next(
+            (number for number in range(at, len(attributes)) if attributes[number].start >= place), len(attributes)
+        )
+        return [_attribute(content, each) for each in attributes[start:at]]
+
+    for run in runs:
+        entry = _unit(content, run)
+        if entry is not None:
+            yield from until(entry.start)
+            entry.take(until(entry.end))
+            yield entry
+    yield from until(len(content.text))
+
+
+def _attribute(content: Content, found: Attribute) -> Value:
+    unit = Unit(Inline.plain(found.text), line=content.line(found.start), key=found.name)
+    return Value(unit, found.start, found.end, lambda target: found.written(target.text))
+
+
+def _runs(text: str, attributes: list[Attribute]) -> Iterator[list[_Piece]]:
+    """What stands between the tags of blocks; attributes with text are added to the list."""
     run: list[_Piece] = []
     at = 0
     while found := _TOKEN.match(text, at):
@@ -72,6 +102,8 @@ def _runs(text: str) -> Iterator[list[_Piece]]:
         kept = not closing and name not in VOID and (name in KEPT or bool(_KEEP.search(rest)))
         if kept and not rest.endswith("/"):
             at = _end_of(text, at, name)
+        elif not closing and not _KEEP.search(rest):
+            attributes += attributes_of(name, rest, found.start("rest"))
         if name in BLOCK:
             yield run
             run = []
@@ -104,7 +136,36 @@ def _end_of(text: str, at: int, name: str) -> int:
     return len(text)
 
 
-def _unit(content: Content, run: list[_Piece]) -> Entry | None:
+class _Text(Entry):
+    """A text with codes, at `text[start:end]`; attributes of its tags are units of their own."""
+
+    def __init__(self, content: Content, text: Inline, start: int, end: int, places: list[tuple[int, int]]) -> None:
+        self.content, self.start, self.end, self.places = content, start, end, places
+        self.text = Unit(text, line=content.line(start))
+        self.inside: list[Value] = []
+        self.units = [self.text]
+
+    def take(self, attributes: list[Value]) -> None:
+        """Attributes of its tags become units beside the text."""
+        self.inside = attributes
+        self.units = [self.text, *(unit for each in attributes for unit in each.units)]
+
+    def patches(self) -> Iterator[Patch]:
+        """The translation with its tags, whose attributes may be translated too."""
+        inside = [patch for each in self.inside if each.changed for patch in each.patches()]
+        target = self.text.target
+        if not self.text.changed or target is None:
+            yield from inside
+            return
+        raws = {
+            self.content.text[start:end]: sliced(self.content.text, start, end, inside) for start, end in self.places
+        }
+        codes = tuple(code._replace(raw=raws.get(code.raw, code.raw)) for code in target.codes)
+        like = self.content.text[self.start : self.end]
+        yield Patch(self.start, self.end, Inline(target.text, codes).written(lambda piece: escaped(piece, like)))
+
+
+def _unit(content: Content, run: list[_Piece]) -> "_Text | None":
     """The unit of a run, without the space and the lone tags around its text."""
     if not any(piece.text and _LETTER.search(html.unescape(piece.text)) for piece in run):
         return None
@@ -120,21 +181,20 @@ def _unit(content: Content, run: list[_Piece]) -> Entry | None:
         start += len(run[0].text) - len(run[0].text.lstrip())
     if run[-1].text is not None:
         end -= len(run[-1].text) - len(run[-1].text.rstrip())
-    text, codes, numbers = "", list[Code](), dict[int, int]()
+    text, codes, numbers, places = "", list[Code](), dict[int, int](), list[tuple[int, int]]()
     for place, piece in enumerate(run, start=first):
         if piece.text is None:
             numbers[place] = len(codes)
             text += " " * (piece.alone == "br" and text[-1:].strip() != "")  # it separates words
             codes.append(Code(len(text), content.text[piece.start : piece.end], None))
+            places.append((piece.start, piece.end))
         else:
             new = _SPACE.sub(" ", html.unescape(content.text[max(piece.start, start) : min(piece.end, end)]))
             text += new.lstrip(" ") if text.endswith(" ") and not (codes and codes[-1].at == len(text)) else new
     for place, number in numbers.items():
         partner = numbers.get(partners.get(place, -1))
         codes[number] = codes[number]._replace(pair=partner)
-    raw = content.text[start:end]
-    unit = Unit(Inline(text, tuple(codes)), line=content.line(start))
-    return Value(unit, start, end, lambda target: target.written(lambda piece: escaped(piece, raw)))
+    return _Text(content, Inline(text, tuple(codes)), start, end, places)
 
 
 def _partners(run: list[_Piece]) -> dict[int, int]:

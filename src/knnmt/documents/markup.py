@@ -6,7 +6,7 @@ sources: nothing external is read, entities are never expanded, and declarations
 
 import html
 import re
-from collections.abc import Callable, Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
@@ -24,6 +24,7 @@ _DOCTYPE = re.compile(r"""<!DOCTYPE(?:[^\[>"']|"[^"]*"|'[^']*')*(?:\[(?P<subset>
 # entities that are plain text, as Android's files declare them
 _PLAIN_SUBSET = re.compile(r"""(?:\s|<!--.*?-->|<!ENTITY\s+[\w.:-]+\s+(?:"[^"&%<]*"|'[^'&%<]*')\s*>)*""", re.DOTALL)
 _ATTRIBUTE = re.compile(r"""([^\s=]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+_NAMESPACE = re.compile(r"""\sxmlns(?::([^\s=]+))?\s*=\s*["']([^"']*)["']""")
 _INSIDE = re.compile(r"<!--.*?-->|<!\[CDATA\[(.*?)\]\]>|<\?.*?\?>|&([^;]+);", re.DOTALL)
 _REFERENCES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -33,7 +34,7 @@ _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 class Element:
     """An element: `text[start:inner]` is its start tag, `text[outer:end]` its end tag (both the same, if empty)."""
 
-    name: str  # without the prefix of the root's namespace
+    name: str  # without the prefix of the root's namespace, or with the usual prefix of its own
     start: int
     inner: int
     parent: "Element | None"
@@ -67,10 +68,13 @@ class Element:
         return next((value for each in self.ancestors() if (value := each.get(name))), "")
 
 
-def elements(content: Content, *names: str, root: Collection[str]) -> Iterator[Element]:
+def elements(
+    content: Content, *names: str, root: Collection[str], prefixes: Mapping[str, str] | None = None
+) -> Iterator[Element]:
     """The outermost elements of these names, each with all that is in it; ancestors know only their own attributes.
 
-    A root element of another name than `root` is refused.
+    A root element of another name than `root` is refused. Names are those without the root's prefix; or, with
+    `prefixes` (by the prefix in the file), always with one.
     """
     check(content)
     text, stack, prefix, at = content.text, list[Element](), None, 0
@@ -90,7 +94,10 @@ def elements(content: Content, *names: str, root: Collection[str]) -> Iterator[E
             element = stack.pop()
             element.outer, element.end = found.start(), at
         else:
-            name = spelt.removeprefix(f"{prefix}:") if prefix else spelt
+            if prefixes is not None:
+                name = renamed(spelt, prefixes)
+            else:
+                name = spelt.removeprefix(f"{prefix}:") if prefix else spelt
             element = Element(name, found.start(), at, stack[-1] if stack else None, found["rest"], found.start("rest"))
             if outermost is not None:
                 stack[-1].children.append(element)
@@ -105,6 +112,18 @@ def elements(content: Content, *names: str, root: Collection[str]) -> Iterator[E
         if element is outermost:
             yield element
             outermost = None
+
+
+def prefixes_of(content: Content, namespaces: Mapping[str, str]) -> dict[str, str]:
+    """The usual prefix of a namespace by the prefix that the file has for it; `namespaces` has prefixes by name."""
+    declared = ((found[1] or "", html.unescape(found[2])) for found in _NAMESPACE.finditer(content.text))
+    return {spelt: namespaces[name] for spelt, name in declared if name in namespaces}
+
+
+def renamed(name: str, prefixes: Mapping[str, str]) -> str:
+    """A name with the usual prefix."""
+    prefix, _, local = name.rpartition(":")
+    return f"{prefixes.get(prefix, prefix)}:{local}"
 
 
 def check(content: Content) -> None:
@@ -237,6 +256,15 @@ def _referenced(name: str) -> str | None:
         number = int(name[2:], 16) if name[1:2] == "x" else int(name[1:])
         return chr(number)
     return _REFERENCES.get(name)
+
+
+def unescaped(raw: str) -> str:
+    """Text without references, comments and instructions, of a file that declares no entities."""
+
+    def one(found: re.Match[str]) -> str:
+        return found[1] or (_referenced(found[2]) if found[2] else None) or ""
+
+    return _INSIDE.sub(one, raw) if "&" in raw or "<" in raw else raw
 
 
 def escape(text: str, *, like: str = "") -> str:

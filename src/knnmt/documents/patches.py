@@ -26,3 +26,9 @@ def applied(text: str, patches: Iterable[Patch]) -> list[tuple[str, bool]]:
         at = end
     pieces.append((text[at:], False))
     return pieces
+
+
+def sliced(text: str, start: int, end: int, patches: Iterable[Patch]) -> str:
+    """`text[start:end]` with those edits that are inside it."""
+    inside = [Patch(a - start, b - start, new) for a, b, new in patches if start <= a and b <= end]
+    return "".join(piece for piece, _ in applied(text[start:end], inside))

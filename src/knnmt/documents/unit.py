@@ -43,6 +43,7 @@ class Entry(ABC):
     """A place of a file with one or more units (the plural forms of a message), written together."""
 
     units: Sequence[Unit]
+    member: str = ""  # of an archive: where it stands
 
     @abstractmethod
     def patches(self) -> Iterable[Patch]:
@@ -62,8 +63,8 @@ class Entry(ABC):
 class Heading(Entry):
     """A part of a file that changes if any of its units does: the language that it names, its plural forms."""
 
-    def __init__(self, others: Sequence[Entry], write: Callable[[], Iterable[Patch]]) -> None:
-        self.units, self.others, self.write = (), others, write
+    def __init__(self, others: Sequence[Entry], write: Callable[[], Iterable[Patch]], member: str = "") -> None:
+        self.units, self.others, self.write, self.member = (), others, write, member
 
     @property
     def changed(self) -> bool:
