@@ -25,11 +25,15 @@ def share_out(loop: Callable[..., Any], sizes: NDArray[np.int64], least: int, *a
 
     sizes: (N,), how much work each item is; least: how much of it is worth a thread
     """
+    threads = torch.get_num_threads()
+    whole = int(sizes.sum()) if threads > 1 else 0
+    parts = min(threads, whole // least)
+    if parts < 2:
+        loop(0, len(sizes), *arguments)
+        return
     ends = sizes.cumsum()
-    whole = int(ends[-1]) if len(ends) else 0
-    parts = max(1, min(torch.get_num_threads(), whole // least))
     inner = np.searchsorted(ends - sizes // 2, whole * np.arange(1, parts) // parts)  # an item is where its middle is
-    *others, own = pairwise(np.unique([0, *inner, len(sizes)]).tolist() if len(sizes) else (0, 0))
+    *others, own = pairwise(np.unique([0, *inner, len(sizes)]).tolist())
     waiting = [_threads().submit(loop, first, last, *arguments) for first, last in others]
     loop(*own, *arguments)
     for part in waiting:
@@ -116,6 +120,25 @@ def powers_of_two(values: Any, bits: Any) -> Any:
         values[number] *= scales[number]
         whole += values[number]
     return whole
+
+
+@compiled
+def logarithms(values: Any, added: Any) -> None:
+    """ln x + a number, of a row of positive float32 that are not denormal, in place.
+
+    ln x is i·ln 2 + ln m with 0.7 < m < 1.42, and ln m = 2·artanh((m − 1)/(m + 1)): so many terms of its series are
+    exact to the last bit or two.
+    """
+    raw = values.view(np.int32)
+    for number in range(len(values)):
+        whole = (raw[number] - np.int32(0x3F3504F3)) >> np.int32(23)
+        part = np.int32(raw[number] - (whole << np.int32(23))).view(np.float32)
+        ratio = (part - np.float32(1.0)) / (part + np.float32(1.0))
+        square = ratio * ratio
+        series = np.float32(2 / 9)
+        for factor in (2 / 7, 2 / 5, 2 / 3, 2.0):
+            series = series * square + np.float32(factor)
+        values[number] = np.float32(whole) * np.float32(0.6931471805599453) + ratio * series + np.float32(added)
 
 
 @cache

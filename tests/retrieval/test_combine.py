@@ -1,6 +1,8 @@
 """Mixing into logits is the dense formula λ·p_kNN + (1 − λ)·p_MT, and with λ = 0 nothing at all."""
 
+from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -8,13 +10,25 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knnmt.retrieval.mix import MOST, mix, weights
+from knnmt.retrieval.mix import MOST, weights
+from knnmt.search import compiled_mix
+from knnmt.search.mix import mix as torch_mix
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Neighbours, merge
 from knnmt.systems.table import SYSTEMS
 
+from .examples import with_threads
+
 V = 11
 SEEDS = st.integers(0, 2**32 - 1)
+Mix = Callable[..., torch.Tensor]
+
+
+@pytest.fixture(scope="module", params=[torch_mix, compiled_mix.mix], ids=["torch", "compiled"])
+def mix(request: pytest.FixtureRequest) -> Mix:
+    """Both ways to mix."""
+    found: Mix = request.param
+    return found
 
 
 def drawn(seed: int, k: int, spread: float = 4.0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -49,9 +63,9 @@ def nearest_of(scores: torch.Tensor) -> torch.Tensor:
     return -scores.amax(dim=-1)
 
 
-@given(SEEDS, st.integers(1, 9), st.sampled_from([0.0, 1e-6, 0.3, 0.5, 0.99, 1.0]))
+@given(seed=SEEDS, k=st.integers(1, 9), weight=st.sampled_from([0.0, 1e-6, 0.3, 0.5, 0.99, 1.0]))
 @settings(deadline=None)
-def test_mixing_is_the_dense_formula(seed: int, k: int, weight: float) -> None:
+def test_mixing_is_the_dense_formula(mix: Mix, seed: int, k: int, weight: float) -> None:
     logits, tokens, scores = drawn(seed, k)
     found = Neighbours(*merge(tokens, scores), nearest_of(scores).abs())
     chosen = RetrievalSettings(weight=weight, adapt="constant")
@@ -69,9 +83,9 @@ def test_mixing_is_the_dense_formula(seed: int, k: int, weight: float) -> None:
     assert (lam[p_knn.sum(-1) == 0] == 0).all()
 
 
-@given(SEEDS, st.integers(1, 9), st.floats(-50, 50, width=32))
+@given(seed=SEEDS, k=st.integers(1, 9), level=st.floats(-50, 50, width=32))
 @settings(deadline=None)
-def test_a_weight_of_0_changes_no_bit(seed: int, k: int, level: float) -> None:
+def test_a_weight_of_0_changes_no_bit(mix: Mix, seed: int, k: int, level: float) -> None:
     logits, tokens, scores = drawn(seed, k)
     logits[0, 0, 3] = -torch.inf
     found = Neighbours(*merge(tokens, scores), nearest_of(scores).abs())
@@ -81,9 +95,9 @@ def test_a_weight_of_0_changes_no_bit(seed: int, k: int, level: float) -> None:
     assert torch.equal(after, normaliser)
 
 
-@given(SEEDS)
+@given(seed=SEEDS)
 @settings(deadline=None)
-def test_a_beam_that_found_nothing_is_left_alone(seed: int) -> None:
+def test_a_beam_that_found_nothing_is_left_alone(mix: Mix, seed: int) -> None:
     logits, tokens, scores = drawn(seed, 5)
     scores[1] = -torch.inf
     found = Neighbours(*merge(tokens, scores), torch.where((scores > -torch.inf).any(-1), 1.0, torch.inf))
@@ -99,7 +113,7 @@ def test_a_beam_that_found_nothing_is_left_alone(seed: int) -> None:
     assert torch.equal(after[1], normaliser[1])
 
 
-def test_a_weight_of_1_leaves_a_trace_of_the_model_where_the_store_is_silent() -> None:
+def test_a_weight_of_1_leaves_a_trace_of_the_model_where_the_store_is_silent(mix: Mix) -> None:
     logits = torch.zeros(1, 1, 4)
     found = Neighbours(*merge(torch.tensor([[[2]]]), torch.zeros(1, 1, 1)), torch.zeros(1, 1))
     lam = weights(found.nearest, RetrievalSettings(weight=1.0, adapt="constant"))
@@ -109,6 +123,21 @@ def test_a_weight_of_1_leaves_a_trace_of_the_model_where_the_store_is_silent() -
     assert p.isfinite().all()
     assert p[2].item() == pytest.approx(1.0, abs=1e-5)
     assert p[[0, 1, 3]].tolist() == pytest.approx([0.25e-6] * 3, rel=0.1)
+
+
+@given(seed=SEEDS, threads=st.sampled_from([1, 3]))
+@settings(deadline=None)
+def test_a_compiled_loop_mixes_as_torch_does(seed: int, threads: int) -> None:
+    logits, tokens, scores = drawn(seed, 7)
+    logits[0, 0] = -torch.inf  # a beam whose tokens were all banned
+    merged, log_p = merge(tokens, scores)
+    lam, normaliser = torch.rand(2, 3, generator=torch.Generator().manual_seed(seed % 2**31)), torch.ones(2, 3)
+    lam[log_p.amax(dim=2) == -torch.inf] = 0.0
+    ours, theirs = logits.clone(), logits.clone()
+    with with_threads(threads), patch.object(compiled_mix, "WORTH", 1):
+        after = compiled_mix.mix(ours, normaliser, merged, log_p, lam)
+    torch.testing.assert_close(after, torch_mix(theirs, normaliser, merged, log_p, lam))
+    torch.testing.assert_close(ours, theirs, atol=2e-6, rtol=1e-6)
 
 
 @given(SEEDS, st.integers(1, 9))

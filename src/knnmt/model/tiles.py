@@ -17,6 +17,7 @@ from knnmt.jit import intrinsic
 COLUMNS = 64  # of a tile
 ROWS = 5  # of a tile, at most
 HEADS = {True: 3, False: 1}  # vectors of 64 before the weights, in bytes or not
+FLOATS, BYTES, MIXED = 0, 1, 2  # kinds of tiles: inputs and weights both floats, both bytes, or floats and bytes
 VNNI = {16: "avx512vnni", 8: "avxvnni", 4: ""}  # the feature that multiplies bytes four at a time, by lanes
 PAIRS = {  # instructions that multiply bytes two at a time, and add pairs of what they give, by lanes
     16: ("llvm.x86.avx512.pmaddubs.w.512", "llvm.x86.avx512.pmaddw.d.512"),
@@ -48,34 +49,35 @@ def lanes() -> int:
 
 @intrinsic
 def tile(
-    context: Any, rows: Any, in_bytes: Any, panel: Any, inputs: Any, stride: Any, count: Any, scale: Any, out: Any,
+    context: Any, rows: Any, kind: Any, panel: Any, inputs: Any, stride: Any, count: Any, scale: Any, out: Any,
     to: Any,
 ) -> Any:  # fmt: skip
-    """Compute rows × 64 outputs; `rows` and `in_bytes` are literals.
+    """Compute rows × 64 outputs; `rows` and `kind` are literals.
 
     All others are addresses, but for `count`, and for `stride` and `to`: how many bytes a row is after the one before.
     panel: of vectors of 64 numbers of 32 bits, a head and `count` of weights; inputs: rows of `count` such numbers;
-    out: rows of 64 floats, to be filled. In float32 the head is the bias. In bytes a number is four of them, of
-    unsigned inputs and signed weights; the head is what their sums begin with, the scales and the bias of the outputs;
-    scale: (rows,), those of the inputs
+    out: rows of 64 floats, to be filled. With floats the head is the bias, also where the weights are bytes, one
+    each. In bytes a number is four of them, of unsigned inputs and signed weights; the head is what their sums begin
+    with, the scales and the bias of the outputs; scale: (rows,), those of the inputs
     """
     from numba.core import types
 
     def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _Tile(builder, rows.literal_value, bool(in_bytes.literal_value)).write(*arguments[2:])
+        _Tile(builder, rows.literal_value, kind.literal_value).write(*arguments[2:])
         return context.get_dummy_value()
 
-    return types.void(rows, in_bytes, *[types.int64] * 7), write
+    return types.void(rows, kind, *[types.int64] * 7), write
 
 
 class _Tile:
     """Writes the instructions of a tile."""
 
-    def __init__(self, builder: Any, rows: int, in_bytes: bool) -> None:
+    def __init__(self, builder: Any, rows: int, kind: int) -> None:
         from llvmlite import ir
 
-        self.ir, self.builder, self.rows, self.in_bytes, self.lanes = ir, builder, rows, in_bytes, lanes()
-        self.number = ir.IntType(32) if in_bytes else ir.FloatType()
+        self.ir, self.builder, self.rows, self.in_bytes, self.lanes = ir, builder, rows, kind == BYTES, lanes()
+        self.weight_size = 1 if kind == MIXED else SIZE
+        self.number = ir.IntType(32) if self.in_bytes else ir.FloatType()
         self.vector = ir.VectorType(self.number, self.lanes)
         self.together = 4 if self.lanes == 16 else 2  # vectors of columns: with five rows, their sums fit in registers
 
@@ -87,13 +89,14 @@ class _Tile:
         with cgutils.for_range(builder, self._int(line // width)) as columns:
             part = builder.mul(columns.index, self._int(width))
             head = builder.add(panel, part)
-            weights = builder.add(head, self._int(HEADS[self.in_bytes] * line))
+            weights = builder.add(panel, self._int(HEADS[self.in_bytes] * line))
+            weights = builder.add(weights, builder.mul(columns.index, self._int(width // SIZE * self.weight_size)))
             for row in places:
                 for number, place in enumerate(row):
                     builder.store(self._load(head, self.vector, number), place)
             with cgutils.for_range(builder, count) as loop:
-                at = builder.add(weights, builder.mul(loop.index, self._int(line)))
-                read = [self._load(at, self.vector, number) for number in range(self.together)]
+                at = builder.add(weights, builder.mul(loop.index, self._int(COLUMNS * self.weight_size)))
+                read = [self._weights(at, number) for number in range(self.together)]
                 for number, row in enumerate(places):
                     own = self._row(inputs, stride, number)
                     own = self._spread(builder.add(own, builder.mul(loop.index, self._int(SIZE))), self.number)
@@ -107,6 +110,17 @@ class _Tile:
                     found = [self._scaled(sums, own, head, vector) for vector, sums in enumerate(found)]
                 for vector, numbers in enumerate(found):
                     builder.store(numbers, self._pointer(into, numbers.type, vector)).align = SIZE
+
+    def _weights(self, address: Any, number: int) -> Any:
+        """The vector of weights of this number, after an address."""
+        if self.weight_size == SIZE:
+            return self._load(address, self.vector, number)
+        narrow = self.ir.VectorType(self.ir.IntType(8), self.lanes)
+        wide = self.ir.VectorType(self.ir.IntType(32), self.lanes)
+        at = self.builder.add(address, self._int(number * self.lanes))
+        read = self.builder.load(self.builder.inttoptr(at, narrow.as_pointer()))
+        read.align = 1
+        return self.builder.sitofp(self.builder.sext(read, wide), self.vector)
 
     def _scaled(self, sums: Any, scale: Any, head: Any, vector: int) -> Any:
         """Sums in bytes as floats: times the scale of the row and of the output, and the bias."""

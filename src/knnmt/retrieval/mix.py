@@ -1,4 +1,4 @@
-"""p = λ·p_kNN + (1 − λ)·p_MT, written into the logits without making a distribution over the vocabulary."""
+"""λ of each beam: constant, by distance, or by a gate."""
 
 import torch
 from torch import Tensor
@@ -28,16 +28,3 @@ def learned(found: Neighbours, logits: Tensor, normaliser: Tensor, gate: Gate, s
     """λ of each beam (B, K), by a gate; 0 where nothing was found."""
     weight = gate(features(found, logits, normaliser, scale)).clamp_(max=MOST)
     return torch.where(found.nearest < torch.inf, weight, 0.0)
-
-
-def mix(logits: Tensor, normaliser: Tensor, tokens: Tensor, log_p: Tensor, weight: Tensor) -> Tensor:
-    """Mix a distribution into logits (B, K, V) in place; the result is their new normaliser (B, K).
-
-    tokens, log_p: (B, K, k), as `Neighbours` has them; weight: (B, K), λ. With logits z and their normaliser n,
-    p_MT = exp(z − n). Only the logits of these tokens change, to log(exp z + λ/(1−λ)·p_kNN·exp n); all are then
-    normalised by n − log(1−λ). λ = 0 changes no bit.
-    """
-    normaliser_after = normaliser - torch.log1p(-weight)
-    added = log_p + (weight.log() + normaliser_after)[:, :, None]
-    logits.scatter_(-1, tokens, torch.logaddexp(logits.gather(-1, tokens), added))
-    return normaliser_after

@@ -11,7 +11,7 @@ from knnmt.model.transformer import States
 from knnmt.retrieval.gate import Gate, Purpose, require_gate, shipped_gate
 from knnmt.retrieval.lessons import Heard, LessonLookup
 from knnmt.retrieval.live import LiveStore
-from knnmt.retrieval.mix import learned, mix, weights
+from knnmt.retrieval.mix import learned, weights
 from knnmt.search.nearest import BySentence
 from knnmt.store.memories import AnyStore
 from knnmt.systems.settings import RetrievalSettings
@@ -107,12 +107,12 @@ class SentenceLookup(BySentence):
             found = self.lookup.neighbours(query)
             found = found._replace(tokens=self._placed(found.tokens))
         weight = self.weight(found, logits, normaliser)
-        normaliser = mix(logits, normaliser, found.tokens, found.log_p, weight)
+        normaliser = self.view.search.mix(logits, normaliser, found.tokens, found.log_p, weight)
         with self.trace.stage("lookup"):
             heard = self.heard(query, found.nearest)
         if heard is not None:
             tokens, log_p = heard.distribution()
-            normaliser = mix(logits, normaliser, self._placed(tokens), log_p, heard.weight)
+            normaliser = self.view.search.mix(logits, normaliser, self._placed(tokens), log_p, heard.weight)
         return normaliser
 
     def offered(self) -> Tensor | None:

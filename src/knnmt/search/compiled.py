@@ -13,6 +13,7 @@ from torch import Tensor
 
 from knnmt.loops import compiled, share_out
 from knnmt.search.compiled_matches import match
+from knnmt.search.compiled_mix import mix
 from knnmt.search.compiled_softmax import CompiledSoftmax
 from knnmt.search.matches import Asked, Index, Limits, Matches
 from knnmt.search.nearest import Buffers, BySentence, unpack
@@ -48,6 +49,12 @@ class CompiledSearch(Search):
     def match(self, index: Index, asked: Asked, limits: Limits) -> Matches:
         """The stored tokens that match those of sentences."""
         return match(self.buffers, index, asked, limits)
+
+    def mix(self, logits: Tensor, normaliser: Tensor, tokens: Tensor, log_p: Tensor, weight: Tensor) -> Tensor:
+        """Mix p_kNN into logits in place."""
+        if logits.dtype != torch.float32:  # of models that torch runs in other precisions
+            return super().mix(logits, normaliser, tokens, log_p, weight)
+        return mix(logits, normaliser, tokens, log_p, weight)
 
     def _nearest(
         self, rows: Rows, starts: Tensor, stops: Tensor, queries: Tensor, count: int, members: Tensor | None

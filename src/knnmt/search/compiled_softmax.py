@@ -1,8 +1,8 @@
-"""`Softmax` on a CPU, compiled with numba: a step reads bytes where torch would read floats, and lists only tokens with
-a share.
+"""`Softmax` on a CPU, compiled with numba: a batch is laid out in one loop, and a step is one loop.
 
-That is worth a compiled loop because a step has little to do: four times the bytes, padding, and tokens without a share
-would be most of its time.
+A step reads bytes where torch would read floats, and each once for five beams. Rows are laid out in panels of 64, the
+first row of every token before the second of any, and so on, tokens with many rows first: what a token gets is then a
+sum of runs that all begin with the same token, which vectors add up.
 """
 
 from typing import Any
@@ -12,149 +12,254 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knnmt.loops import compiled, powers_of_two, share_out
-from knnmt.search.metric import distance
+from knnmt.loops import compiled, largest, logarithms, powers_of_two, share_out
+from knnmt.model.tiles import COLUMNS, MIXED, ROWS, tile
 from knnmt.search.nearest import Buffers
 from knnmt.search.rows import Keys, ProjectedRows
-from knnmt.search.softmax import Shares, Softmax
+from knnmt.search.softmax import Shares, Softmax, by_token
 from knnmt.settings import Metric
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.int8]
 Ints = NDArray[np.integer[Any]]
 
-TOGETHER = 8  # numbers of a row that are read in one pass over the rows
-WORTH = 1 << 15  # row comparisons that are worth a thread
-LEAST = 1e-6  # of p: a token with less has no share
+HEAD = 4 * COLUMNS  # bytes of a panel before its rows: their squared lengths
+TOGETHER = 4  # numbers of a state that are projected at once
+WORTH = 1 << 16  # row comparisons that are worth a thread
+LAID_OUT = 1 << 12  # rows that are worth one
+FADED = np.float32(-100.0)  # of log2 p: less is all the same, and no denormal number
+SCATTERED = 2_654_435_769  # 2^32 by the golden ratio: neighbouring tokens lie far apart in a table
 
 
 class CompiledSoftmax(Softmax):
     """All rows that a sentence sees, compared in a compiled loop."""
 
-    by_sentence = *Softmax.by_sentence, "here"
+    by_sentence = ("here", "distinct")
 
     def __init__(self, buffers: Buffers, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor) -> None:
-        super().__init__(buffers, keys, numbers, tokens)
-        (batch, longest), width = self.numbers.shape, keys.width
-        values = torch.empty((batch * longest, width), dtype=torch.int8)
-        keys.copy_values(self.numbers.flatten().clamp_min(0), values)
-        self.rows = torch.zeros((batch, width + -width % TOGETHER, longest), dtype=torch.int8)
-        self.norms = torch.empty((batch, longest))
-        arrays = values.view(batch, longest, width), self.rows, self.norms
-        share_out(lay_out, np.full(batch, longest), WORTH // 8, *(array.numpy() for array in arrays))
-        self.counts, self.every = (self.numbers >= 0).sum(dim=1), (self.slots, self.distinct)
-        self.here = torch.arange(batch)  # the sentence of each row that is still searched
+        self.buffers, self.keys, self.given = buffers, keys, (numbers, tokens)
+        shape, block = numbers.shape, keys.blocks[0]
+        counts = (numbers >= 0).sum(dim=1).numpy()
+        panels = -(-counts // COLUMNS)
+        size = HEAD + COLUMNS * keys.width
+        starts = np.zeros(len(counts) + 1, np.int64)
+        np.cumsum(panels * size, out=starts[1:])
+        laid_out = buffers.lend(self, (int(starts[-1]) // 4,)).view(torch.int8).numpy()
+        chosen, distinct = np.empty(shape, np.int64), np.empty(shape, np.int64)
+        runs, shapes = np.empty(shape, np.int32), np.empty((shape[0], 2), np.int64)
+        given = numbers.numpy(), tokens.numpy()
+        share_out(arrange, counts, LAID_OUT, *given, counts, chosen, distinct, runs, shapes)
+        for values, first in zip((some.values.numpy() for some in keys.blocks), keys.starts, strict=False):
+            share_out(lay_out, counts, LAID_OUT, values, first, chosen, counts, starts, laid_out)
+        self.most = max(1, int(shapes[:, 0].max(initial=0)))
+        self.distinct = torch.from_numpy(distinct[:, : self.most])
+        self.here = torch.arange(shape[0])  # the sentence of each row that is still searched
+        self.counts, self.rows = counts, (counts, starts, laid_out, runs, shapes)
+        self.projection = tuple(each.numpy() for each in block.to_steps)
+        self._table = None
+
+    def keep(self, sentences: Tensor) -> None:
+        """Drop all sentences but these."""
+        super().keep(sentences)
+        self._table = None
+
+    def listed(self) -> tuple[Tensor, Tensor]:
+        """The rows as `distances` has them."""
+        return by_token(*(each[self.here] for each in self.given))[:2]
 
     def shares(self, states: Tensor, temperature: float, metric: Metric, *, summed: bool = False) -> Shares:
-        """The softmax of −d/T, summed by token; only tokens with a share."""
-        block = self.keys.blocks[0]
-        queries = block.project(states).div_(block.step)
-        if queries.size(2) < self.rows.size(1):
-            queries = torch.nn.functional.pad(queries, (0, self.rows.size(1) - queries.size(2)))
-        shape = (*queries.shape[:2], self.distinct.size(1))
-        nearest, tokens, log_p = torch.empty(shape[:2]), torch.empty(shape, dtype=torch.int64), torch.empty(shape)
-        used, whole = torch.empty(shape[:2], dtype=torch.int64), torch.empty(shape[:2])
-        # T in steps of the rows; cosine is half of a squared distance
-        units = {"squared": block.step**2, "cosine": block.step**2 / 2, "euclidean": block.step}
-        arrays = self.here, self.rows, self.norms, self.counts, *self.every, nearest, whole, used, tokens, log_p
+        """The softmax of −d/T, summed by token."""
+        here, beams, step = self.here.numpy(), states.size(1), self.keys.blocks[0].step
+        unit = {"squared": step**2, "cosine": step**2 / 2, "euclidean": step}[metric]  # of a distance in steps
+        nearest, log_z = (np.empty((len(here), beams), np.float32) for _ in range(2))
+        log_p = np.empty((len(here), beams, self.most), np.float32)
         share_out(
-            look_up, self.counts[self.here].numpy() * shape[1], WORTH, queries.numpy(),
-            temperature / units[metric], metric == "euclidean", *(array.numpy() for array in arrays),
+            look_up, self.counts[here] * beams, WORTH, states.contiguous().numpy(), *self.projection, np.float32(unit),
+            np.float32(temperature / unit), metric == "euclidean", here, *self.rows, nearest, log_z, log_p,
         )  # fmt: skip
-        most = max(1, int(used.max()))
-        nearest = distance(nearest.mul_(block.step**2), metric)
-        return Shares(tokens[:, :, :most], log_p[:, :, :most], nearest, whole.log_() - nearest / temperature)
+        tokens = self.distinct[:, None].expand(log_p.shape)
+        return Shares(tokens, torch.from_numpy(log_p), torch.from_numpy(nearest), torch.from_numpy(log_z))
+
+
+@compiled
+def arrange(
+    first: int, last: int, numbers: Ints, tokens: Ints, counts: Ints, chosen: Ints, distinct: Ints, runs: Ints,
+    shapes: Ints,
+) -> None:  # fmt: skip
+    """Order the rows of sentences first to last: the first rows of all tokens, then the second ones, and so on.
+
+    numbers, tokens: (B, N), none where the number is -1. Fills the numbers in that order, (B, N); the distinct tokens,
+    those with most rows first, padded with the first (B, N); the length of each run, one for each time that tokens
+    occur, (B, N); and how many tokens and runs there are, (B, 2).
+    """
+    for sentence in range(first, last):
+        count = counts[sentence]
+        bits = 4
+        while (1 << bits) < 2 * count:
+            bits += 1
+        table = np.full(1 << bits, -1, np.int32)  # places among the tokens, by token
+        found, often = np.empty(count, np.int64), np.zeros(count, np.int32)
+        of, turn = np.empty(count, np.int32), np.empty(count, np.int32)  # of each row: the token, how many were before
+        rows = np.empty(count, np.int64)
+        kinds, most, at = 0, 0, 0
+        for n in range(numbers.shape[1]):
+            if numbers[sentence, n] < 0:
+                continue
+            token = tokens[sentence, n]
+            slot = np.int64(np.uint32(np.uint32(token) * np.uint32(SCATTERED)) >> np.uint32(32 - bits))
+            while table[slot] >= 0 and found[table[slot]] != token:
+                slot = (slot + 1) & ((1 << bits) - 1)
+            if table[slot] < 0:
+                table[slot], found[kinds] = kinds, token
+                kinds += 1
+            kind = table[slot]
+            rows[at], of[at], turn[at] = numbers[sentence, n], kind, often[kind]
+            often[kind] += 1
+            most = max(most, often[kind])
+            at += 1
+        # tokens with most rows first: where those of each number of rows begin
+        begin = np.zeros(most + 2, np.int64)
+        for kind in range(kinds):
+            begin[often[kind]] += 1
+        behind = 0
+        for number in range(most, 0, -1):
+            begin[number], behind = behind, behind + begin[number]
+            runs[sentence, number - 1] = behind  # tokens that have so many rows, or more
+        rank = np.empty(kinds, np.int32)
+        for kind in range(kinds):
+            rank[kind] = begin[often[kind]]
+            begin[often[kind]] += 1
+            distinct[sentence, rank[kind]] = found[kind]
+        distinct[sentence, kinds:] = distinct[sentence, 0] if kinds else 0
+        behind = 0
+        for number in range(most):  # now where each run begins
+            begin[number], behind = behind, behind + runs[sentence, number]
+        for n in range(count):
+            chosen[sentence, begin[turn[n]] + rank[of[n]]] = rows[n]
+        shapes[sentence, 0], shapes[sentence, 1] = kinds, most
+
+
+@compiled
+def lay_out(
+    first: int, last: int, values: Bytes, begin: int, chosen: Ints, counts: Ints, starts: Ints, panels: Bytes
+) -> None:
+    """Write the rows (N, p) of a block, which begin with this number, to the panels of sentences first to last.
+
+    chosen: (B, N), the rows in their order, of which counts[s] are there; starts: (B + 1,), where the panels of each
+    sentence begin
+    """
+    width = values.shape[1]
+    size = HEAD + COLUMNS * width
+    lengths = panels.view(np.float32)
+    for sentence in range(first, last):
+        for at in range(counts[sentence]):
+            number = chosen[sentence, at] - begin
+            if number < 0 or number >= len(values):
+                continue
+            panel, column = starts[sentence] + at // COLUMNS * size, at % COLUMNS
+            row, into = values[number], panel + HEAD + column
+            squared = np.int32(0)
+            for place in range(width):
+                value = np.int32(row[place])
+                squared += value * value
+                panels[into + place * COLUMNS] = value
+            lengths[panel // 4 + column] = -np.float32(squared)
 
 
 @compiled
 def look_up(
-    first: int, last: int, queries: Floats, temperature: float, root: bool,
-    here: Ints, rows: Bytes, lengths: Floats, counts: Ints, slots: Ints, distinct: Ints,
-    nearest: Floats, whole: Floats, used: Ints, tokens: Ints, log_p: Floats,
+    first: int, last: int, states: Floats, projection: Floats, middle: Floats, unit: float, temperature: float,
+    root: bool, here: Ints, counts: Ints, starts: Ints, panels: Bytes, runs: Ints, shapes: Ints, nearest: Floats,
+    log_z: Floats, log_p: Floats,
 ) -> None:  # fmt: skip
-    """Find the tokens that have a share in p_kNN, and the nearest entry, for the queries first to last of a batch.
+    """Find p_kNN and the nearest entry for the beams of rows first to last of a batch.
 
-    queries: (B, K, p), in steps of the rows; root: whether d is the square root of the squared distance; here: (B,),
-    the sentence of each; rows: (sentences, p, N), of which the first counts[s] are there; norms: (sentences, N),
-    squared; slots: (sentences, N), which of its sentence's tokens, distinct[s], each entry has. Fills nearest (B, K),
-    squared, whole (B, K), the sum of exp(−d/T) relative to the nearest, and the first used (B, K) of tokens and log_p
-    (B, K, D).
+    states: (B, K, d); projection, middle: to steps of the rows; unit: what a distance in steps counts; temperature: in
+    these; root: whether d is the square root of the squared distance; here: (B,), the sentence of each row; counts,
+    starts, panels, runs, shapes: as `arrange` and `lay_out` made them. Fills nearest (B, K), log_z (B, K), the log of
+    the sum of exp(−d/T), and log_p (B, K, D), in the order of the distinct tokens, padded with the first.
     """
-    shares, total = np.empty(rows.shape[2], np.float32), np.empty(distinct.shape[1], np.float32)
+    beams, width = states.shape[1], len(middle)
+    size = HEAD + COLUMNS * width
+    room = COLUMNS
+    for row in range(first, last):
+        room = max(room, -(-counts[here[row]] // COLUMNS) * COLUMNS)
+    queries, own = np.empty((beams, width), np.float32), np.empty(beams, np.float32)
+    found, bits = np.empty((beams, room), np.float32), np.empty(max(room, log_p.shape[2]), np.int32)
+    doublings = np.float32(1.0 / (np.log(2.0) * temperature))
     for row in range(first, last):
         sentence = here[row]
-        some = shares[: counts[sentence]]
-        for beam in range(queries.shape[1]):
-            own = _compare(queries[row, beam], rows[sentence], lengths[sentence], some)
-            nearest[row, beam], whole[row, beam] = _softmax(some, own, temperature, root)
-            total[:] = 0.0
-            for n in range(len(some)):
-                total[slots[sentence, n]] += some[n]
-            used[row, beam] = _with_a_share(total, distinct[sentence], tokens[row, beam], log_p[row, beam])
+        count, kinds, times = counts[sentence], shapes[sentence, 0], shapes[sentence, 1]
+        if count == 0:
+            nearest[row], log_z[row], log_p[row] = np.inf, -np.inf, -np.inf
+            continue
+        for beam in range(beams):
+            own[beam] = _project(states[row, beam], projection, middle, queries[beam])
+        for panel in range(-(-count // COLUMNS)):
+            at = panels.ctypes.data + starts[sentence] + panel * size
+            beam = 0
+            while beam < beams:
+                into = found.ctypes.data + 4 * (beam * room + panel * COLUMNS)
+                start = queries.ctypes.data + 4 * beam * width
+                if beam + ROWS <= beams:
+                    tile(5, 2, at, start, 4 * width, width, 0, into, 4 * room)
+                    beam += ROWS
+                else:
+                    tile(1, 2, at, start, 4 * width, width, 0, into, 4 * room)
+                    beam += 1
+        for beam in range(beams):
+            near, whole = _softmax(found[beam, :count], own[beam], doublings, root, bits)
+            nearest[row, beam] = unit * near
+            log_z[row, beam] = np.log(whole) - near / temperature
+            shares = log_p[row, beam]
+            _sum_runs(found[beam], runs[sentence, :times], shares[:kinds])
+            logarithms(shares[:kinds], -np.log(whole))
+            shares[kinds:] = shares[0]
 
 
 @compiled
-def lay_out(first: int, last: int, values: Bytes, rows: Bytes, norms: Floats) -> None:
-    """From rows (B, N, p) of sentences first to last to (B, p, N), with their squared lengths (B, N)."""
-    for sentence in range(first, last):
-        for n in range(values.shape[1]):
-            squared = np.int32(0)
-            for number in range(values.shape[2]):
-                value = np.int32(values[sentence, n, number])
-                rows[sentence, number, n] = value
-                squared += value * value
-            norms[sentence, n] = squared
+def _project(state: Floats, projection: Floats, middle: Floats, query: Floats) -> Any:
+    """Fill in twice the projected state (p,) of a state (d,); gives its squared length."""
+    query[:] = middle
+    whole = len(state) // TOGETHER * TOGETHER
+    for at in range(0, whole, TOGETHER):
+        a, b, c, d = projection[at], projection[at + 1], projection[at + 2], projection[at + 3]
+        s, t, u, v = state[at], state[at + 1], state[at + 2], state[at + 3]
+        for place in range(len(query)):
+            query[place] += s * a[place] + t * b[place] + u * c[place] + v * d[place]
+    for at in range(whole, len(state)):
+        for place in range(len(query)):
+            query[place] += state[at] * projection[at, place]
+    squared = np.float32(0.0)
+    for place in range(len(query)):
+        squared += query[place] * query[place]
+        query[place] *= np.float32(2.0)
+    return squared
 
 
 @compiled
-def _compare(query: Floats, rows: Bytes, lengths: Floats, squared: Floats) -> Any:
-    """Fill in squared (N,), the squared distances of a query (p,) less its own squared length, which is returned."""
-    squared[:] = lengths[: len(squared)]
-    own, minus = np.float32(0.0), np.float32(-2.0)
-    for number in range(len(query)):
-        own += query[number] * query[number]
-    for at in range(0, len(query), TOGETHER):
-        a, b, c, d = rows[at], rows[at + 1], rows[at + 2], rows[at + 3]
-        e, f, g, h = rows[at + 4], rows[at + 5], rows[at + 6], rows[at + 7]
-        s, t, u, v = minus * query[at], minus * query[at + 1], minus * query[at + 2], minus * query[at + 3]
-        w, x, y, z = minus * query[at + 4], minus * query[at + 5], minus * query[at + 6], minus * query[at + 7]
-        for n in range(len(squared)):
-            squared[n] += s * a[n] + t * b[n] + u * c[n] + v * d[n] + w * e[n] + x * f[n] + y * g[n] + z * h[n]
-    return own
-
-
-@compiled
-def _softmax(shares: Floats, own: float, temperature: float, root: bool) -> Any:
-    """From squared distances (N,) less `own` to the softmax of -d/T, in place; gives the smallest squared distance,
-    and the sum relative to it."""
-    least = np.float32(np.inf)
-    for n in range(len(shares)):
-        least = min(least, shares[n])
-    nearest = max(least + own, np.float32(0.0))
+def _softmax(values: Floats, own: float, doublings: float, root: bool, bits: Ints) -> Any:
+    """From squared distances (N,), with the other sign and without `own`, to exp(−d/T) relative to the nearest, in
+    place; gives the distance of that, and the sum."""
+    most = largest(values)
+    near = max(own - most, np.float32(0.0))
     if root:
-        for n in range(len(shares)):
-            shares[n] = np.sqrt(max(shares[n] + own, np.float32(0.0)))
-        least = np.sqrt(nearest)
-    doublings = np.float32(-1.0 / (np.log(2.0) * temperature))
-    for n in range(len(shares)):
-        shares[n] = doublings * (shares[n] - least)
-    whole = powers_of_two(shares, np.empty(len(shares), np.int32))
-    share = np.float32(1.0) / whole
-    for n in range(len(shares)):
-        shares[n] *= share
-    return nearest, whole
+        near = np.sqrt(near)
+        for n in range(len(values)):
+            values[n] = -np.sqrt(max(own - values[n], np.float32(0.0)))
+        most = -near
+    for n in range(len(values)):
+        values[n] = max(doublings * (values[n] - most), FADED)
+    return near, powers_of_two(values, bits[: len(values)])
 
 
 @compiled
-def _with_a_share(total: Floats, distinct: Ints, tokens: Ints, log_p: Floats) -> int:
-    """List the tokens that have a share worth speaking of, padded with the first; return how many they are."""
-    used = 0
-    tokens[0], log_p[0] = 0, -np.inf
-    for slot in range(len(total)):
-        if total[slot] > LEAST:
-            tokens[used] = distinct[slot]
-            log_p[used] = np.log(total[slot])
-            used += 1
-    tokens[used:] = tokens[0]
-    log_p[used:] = log_p[0]
-    return used
+def _sum_runs(values: Floats, runs: Ints, total: Floats) -> None:
+    """Add up values, which are runs that all begin with the first token, to the total of each token."""
+    total[:] = values[: len(total)]
+    at = len(total)
+    for run in range(1, len(runs)):
+        length = runs[run]
+        for place in range(length):
+            total[place] += values[at + place]
+        at += length

@@ -58,12 +58,14 @@ class Rows:
 class ProjectedRows(Rows):
     """States projected to p numbers, each in a byte (N, p): |row − project(state)|² is the squared distance.
 
-    projection: (d, p), and middle: (p,), from a state to steps; step: what a byte counts
+    projection: (d, p), and middle: (p,), from a state to steps; step: what a byte counts. to_steps: state @ matrix +
+    row is a state in steps
     """
 
     def __init__(self, values: Tensor, projection: Tensor, middle: Tensor, step: float) -> None:
         super().__init__(values, values.new_empty(0, dtype=torch.float32))
         self.step, self.projection, self.middle = step, step * projection, -step * middle
+        self.to_steps = projection, -middle
 
     def __getitem__(self, rows: Tensor | slice) -> Tensor:
         """The projected states of these rows. (...) int64 to (..., p) float32."""

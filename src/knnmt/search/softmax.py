@@ -44,14 +44,11 @@ class Softmax(BySentence):
 
     def __init__(self, buffers: Buffers, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor) -> None:
         self.buffers, self.keys = buffers, keys
-        missing = numbers < 0
-        tokens, order = tokens.masked_fill(missing, torch.iinfo(torch.int64).max).sort(dim=1, stable=True)
-        self.numbers, missing = numbers.gather(1, order), missing.gather(1, order)
+        self.numbers, self.tokens, missing = by_token(numbers, tokens)
         new = torch.ones_like(missing)
-        new[:, 1:] = tokens[:, 1:] != tokens[:, :-1]
+        new[:, 1:] = self.tokens[:, 1:] != self.tokens[:, :-1]
         new &= ~missing
         self.slots = (new.cumsum(dim=1) - 1).clamp_min_(0)  # which of its sentence's tokens each row has
-        self.tokens = tokens.masked_fill_(missing, 0)
         self.distinct, self.padding = _distinct(self.tokens, self.slots, new)
         self.empty = bool(missing.all(dim=1).any())
         self._table: Table | None = None
@@ -61,8 +58,13 @@ class Softmax(BySentence):
     def table(self) -> Table:
         """The rows, to be multiplied."""
         if self._table is None:
-            self._table = Table(self.buffers, self.keys, self.numbers.clamp_min(0), self.numbers < 0)
+            numbers, _ = self.listed()
+            self._table = Table(self.buffers, self.keys, numbers.clamp_min(0), numbers < 0)
         return self._table
+
+    def listed(self) -> tuple[Tensor, Tensor]:
+        """The rows in the order of `distances`, by token, then number: their numbers, padded with -1, and tokens."""
+        return self.numbers, self.tokens
 
     def distances(self, states: Tensor, metric: Metric) -> Tensor:
         """Of states (B, K, d) to all rows, in their order. (B, K, N)."""
@@ -88,6 +90,14 @@ class Softmax(BySentence):
         log_p = torch.where(self.padding[:, None], total[:, :, :1], total).log_()
         log_z = -nearest / temperature - p.amax(dim=2).log() if summed else None
         return Shares(self._columns, log_p, nearest, log_z)
+
+
+def by_token(numbers: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows (B, N), none where the number is -1, sorted by token: their numbers and tokens; and where none are left."""
+    missing = numbers < 0
+    tokens, order = tokens.masked_fill(missing, torch.iinfo(torch.int64).max).sort(dim=1, stable=True)
+    missing = missing.gather(1, order)
+    return numbers.gather(1, order), tokens.masked_fill_(missing, 0), missing
 
 
 def _distinct(tokens: Tensor, slots: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:

@@ -72,8 +72,9 @@ class All(Candidates):
         columns = []
         for group, softmax in self.groups:
             distances = softmax.distances(states, self.view.metric)
-            entries = torch.where(softmax.numbers < 0, -1, softmax.numbers + group.start)
-            columns.append((*(each[:, None].expand(distances.shape) for each in (entries, softmax.tokens)), distances))
+            numbers, tokens = softmax.listed()
+            entries = torch.where(numbers < 0, -1, numbers + group.start)
+            columns.append((*(each[:, None].expand(distances.shape) for each in (entries, tokens)), distances))
         entries, tokens, distances = (torch.cat(column, dim=2) for column in zip(*columns, strict=True))
         return Found(entries, tokens, distances, distances.amin(dim=2), self.view.log_weights(entries))
 
