@@ -23,6 +23,7 @@ from knnmt.evaluate import bleu
 from knnmt.text.terms import Term
 from knnmt.text.words import words
 
+STEM = 5  # letters of a word that the aligner sees
 # several are not what a general model says: colour, destination, email, feature, passphrase, release, typeface, …
 TERMS = """Datei file|Verzeichnis directory|Ordner folder|Benutzer user|Fenster window|Schaltfläche button|Taste key
 Programm program|Anwendung application|Einstellung setting|Option option|Dialog dialog|Menü menu|Seite page|Zelle cell
@@ -95,11 +96,11 @@ def main() -> None:
 
 
 def aligned(pairs: Sequence[tuple[str, str]], count: int) -> list[set[tuple[int, int]]]:
-    """The links between the words of the first `count` pairs, with an aligner of all of them."""
+    """The links between the words of the first `count` pairs, with an aligner of all, by the first letters of words."""
     numbers: tuple[dict[str, int], dict[str, int]] = {}, {}
 
     def ids(text: str, side: int) -> list[int]:
-        found = [text[begin:end].lower() for begin, end in words(text)]
+        found = [text[begin:end].lower()[:STEM] for begin, end in words(text)]
         return [numbers[side].setdefault(word, len(numbers[side])) for word in found]
 
     bitext = Bitext.from_pairs([(ids(a, 0), ids(b, 1)) for a, b in pairs])

@@ -196,9 +196,8 @@ class Constraints:
                 np.add.at(change[row, number], node.loses, -1)
                 below[row, number, list(node.below)] = number > LOOSE
                 complete[row, number], depth[row, number] = node.group >= 0, node.depth
-        longest, deadline = np.array(
-            [(trie.longest, each.deadline) for trie, each in zip(tries, wishes, strict=True)]
-        ).T
+        longest = np.array([trie.longest for trie in tries])
+        deadline = np.array([each.deadline for each in wishes])
         begin = np.full((count, max(len(each.prefix) for each in wishes)), -1, np.int64)
         for row, each in enumerate(wishes):
             begin[row, : len(each.prefix)] = each.prefix
@@ -229,9 +228,8 @@ class Constraints:
         # tokens of terms, by the ways of the trie
         own = self.tokens[:, None].expand(-1, beams, -1)
         there = self.goto[rows, self.node]
-        scores = (
-            logits.gather(2, own).add_(shift[:, :, None]).masked_fill_((there < 0) & ~beginning[:, None], -torch.inf)
-        )
+        possible = there >= torch.where(beginning, MUST_NOT, TIGHT)[:, :, None]
+        scores = logits.gather(2, own).add_(shift[:, :, None]).masked_fill_(~possible, -torch.inf)
         # all others, the best of each beam: they lead to a root; behind a whole term, a new word must begin
         logits.scatter_(2, own, -torch.inf)
         logits.masked_fill_((self.complete[rows, self.node] & ~beginning)[:, :, None] & ~self.starts, -torch.inf)

@@ -9,6 +9,7 @@ translation with a term may be less probable than the one without it; where it i
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -142,7 +143,7 @@ class TermSearch:
         `keep`: behind the term it is as it was."""
         tokens = piece.best[0].tokens
         prefix, deadline = piece.settled, FAR
-        wishes = self._wishes(piece, [piece.found[aim.place]] if aim.place is not None else [], edges)
+        wishes = self._wishes(piece, aim, edges)
         if aim.where is not None:
             prefix = max(prefix, aim.where.start if aim.place is None else aim.where.before)
             deadline = FAR if aim.place is None else max(prefix, aim.where.start)
@@ -170,23 +171,34 @@ class TermSearch:
         penalty = model.length_penalty if settings.length_penalty is None else settings.length_penalty
         return float(hypothesis.score * len(hypothesis.tokens) ** penalty)
 
-    def _wishes(self, piece: _Piece, wanted: Sequence[Found], edges: Edges) -> Wishes:
+    def _wishes(self, piece: _Piece, aim: _Aim, edges: Edges) -> Wishes:
         """What a translation must have and must not have, as tokens."""
         terms = []
-        for each in wanted:
-            capitals = shouted(piece.text[each.start : each.end], each.term)
-            terms.append((self._forms(self.glossary.forms(each.term), each.term, capitals, edges), 1))
+        if aim.place is not None:
+            each = piece.found[aim.place]
+            style = Style.ALL_CAPITALS if shouted(piece.text[each.start : each.end], each.term) else Style.ANY
+            if style == Style.ANY and aim.where is not None:
+                style = self._style(piece.best[0].tokens, aim.where)
+            terms.append((self._forms(self.glossary.forms(each.term), each.term, style, edges), 1))
         words: dict[Term, list[str]] = {}
         for term, word in self.glossary.forbidden(piece.found):
             words.setdefault(term, []).append(word)
         forbidden = Forms()
         for term, some in words.items():
-            forbidden |= self._forms(some, term, False, edges)
+            forbidden |= self._forms(some, term, Style.ANY, edges)
         return Wishes(tuple(terms), forbidden)
 
-    def _forms(self, texts: Sequence[str], term: Term, capitals: bool, edges: Edges) -> Forms:
+    def _style(self, tokens: Sequence[int], where: Rendition) -> "Style":
+        """How the term is written that takes the place of a word: at the beginning, as that word is."""
+        texts = self.search.model.tokenizer.cut(tokens)
+        if any(map(str.isalnum, "".join(texts[: where.start]))):
+            return Style.ANY
+        first = next(filter(str.isalnum, "".join(texts[where.start :])), "")
+        return Style.CAPITAL if first.isupper() else Style.AS_WRITTEN
+
+    def _forms(self, texts: Sequence[str], term: Term, style: "Style", edges: Edges) -> Forms:
         """The tokens of texts at the beginning of a word, behind a space and, as behind a bracket, without one."""
-        written = [text for each in texts for text in cased(each, term, capitals)]
+        written = [text for each in texts for text in cased(each, term, style)]
         tokenizer = self.search.model.tokenizer
         bracket, *inside = tokenizer.encode_target(["(", *("(" + text for text in written)])
         joined = [ids[len(bracket) :] for ids in inside if ids[: len(bracket)] == bracket]
@@ -209,12 +221,23 @@ def shouted(surface: str, term: Term) -> bool:
     return not term.case and surface.isupper() and sum(map(str.isalpha, surface)) > 1 and not term.source.isupper()
 
 
-def cased(form: str, term: Term, capitals: bool) -> list[str]:
-    """How a form of a term may be written: as in the glossary, or with a capital, as a sentence begins; or all in
-    capitals, as the source is."""
-    if term.case:
+class Style(Enum):
+    """How the forms of a term are written."""
+
+    AS_WRITTEN = auto()
+    CAPITAL = auto()  # the first letter
+    ANY = auto()  # of these two, whichever is more probable
+    ALL_CAPITALS = auto()
+
+
+def cased(form: str, term: Term, style: Style) -> list[str]:
+    """The ways in which a form of a term may be written."""
+    capital = form[:1].upper() + form[1:]
+    if term.case or style == Style.AS_WRITTEN:
         return [form]
-    return [form.upper()] if capitals else list(dict.fromkeys((form, form[:1].upper() + form[1:])))
+    if style == Style.ALL_CAPITALS:
+        return [form.upper()]
+    return [capital] if style == Style.CAPITAL else list(dict.fromkeys((form, capital)))
 
 
 @lru_cache(maxsize=8)
