@@ -39,6 +39,9 @@ class Forms:
     spaced: frozenset[Ids] = frozenset()
     joined: frozenset[Ids] = frozenset()
 
+    def __bool__(self) -> bool:
+        return bool(self.spaced or self.joined)
+
     def __or__(self, other: "Forms") -> "Forms":
         return Forms(self.spaced | other.spaced, self.joined | other.joined)
 
@@ -62,6 +65,11 @@ class Wishes:
     forbidden: Forms = Forms()
     prefix: Ids = ()  # tokens that it must begin with, whatever they hold
     deadline: int = FAR  # the token by which the first term must have begun
+
+    @property
+    def possible(self) -> bool:
+        """Whether there is something to have or to avoid, and tokens for all that is wanted."""
+        return all(forms for forms, _ in self.wanted) and bool(self.wanted or self.forbidden)
 
     @property
     def tokens(self) -> int:

@@ -91,6 +91,8 @@ class TermSearch:
         asked: list[tuple[int, int, Asked]] = []
         aims: list[list[_Aim]] = [[] for _ in pieces]
         for row, piece in enumerate(pieces):
+            if not self._lacks(piece, piece.best[0]):
+                continue
             tokens = piece.best[0].tokens
             text = "".join(self.search.model.tokenizer.cut(tokens))
             used = self.glossary.uses(piece.found, text)
@@ -123,9 +125,10 @@ class TermSearch:
         left = list(range(len(pieces)))
         for keep in (True, False):
             some = [row for row in left if not keep or (aims[row].where is not None and aims[row].place is not None)]
-            bound = [self._bound(pieces[row], aims[row], edges, keep=keep) for row in some]
-            found = search.run([ids[row] for row in some], None, bound, edges) if some else []
-            for row, each, better in zip(some, bound, found, strict=True):
+            bound = {row: self._bound(pieces[row], aims[row], edges, keep=keep) for row in some}
+            bound = {row: each for row, each in bound.items() if each.wishes.possible}
+            found = search.run([ids[row] for row in bound], None, list(bound.values()), edges) if bound else []
+            for (row, each), better in zip(bound.items(), found, strict=True):
                 piece = pieces[row]
                 if better and self._is_better(piece, better[0], MARGIN if keep else FREE_MARGIN):
                     behind = len(piece.best[0].tokens) - (where.end if (where := aims[row].where) else 0)
