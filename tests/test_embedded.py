@@ -10,8 +10,8 @@ import torch
 import transformers
 
 from knnmt import TranslateSettings, Translator
-from knnmt.evaluate import bleu
 from knnmt.errors import UsageError
+from knnmt.evaluate import bleu
 from knnmt.model.checkpoint import EMBEDDED, embedded_path
 
 from .cli.process import INTERRUPTIBLE
