@@ -263,7 +263,7 @@ JSON = b"""{
   "title": "Hello {{name}}",
   "nested": {"deep": ["First", "Sec\\u00f6nd", 3, null], "empty": ""},
   "url": "https://example.org/x",
-  "plural": "{n, plural, one {# file} other {# files}}",
+  "plural": "{n, plural, one {# file} other {# files}} in {m, plural, one {a folder} other {folders}}",
   "quote": "Say \\"hi\\"\\n\\/now",
   "item_one": "{{count}} item",
   "n": 1.50e3
@@ -297,7 +297,7 @@ en:
 
   number: 12
   yes: no
-  count: "{n, plural, one {x} other {y}}"
+  count: "{n, plural, one {x} other {y}} of {m, plural, one {x} other {y}}"
   colon: "a: b"
 """
 

@@ -19,6 +19,7 @@ CASES = [
     ("email", "An a.b+c@x-y.de.", ["a.b+c@x-y.de"]),
     ("percent", "Hallo %{name}!", ["%{name}"]),
     ("printf", "%s %(name)s %1$d %5.2f %-5s %ld 50%%", ["%s", "%(name)s", "%1$d", "%5.2f", "%-5s", "%ld", "%%"]),
+    ("printf", "Nr. 1%s, 100%ig und 5%d.", ["%s", "%d"]),
     ("qt", "Datei %1 von %L2", ["%1", "%L2"]),
     ("dollar", "${HOME} und $name", ["${HOME}", "$name"]),
     ("brace", "{} {name} {name!r:>10} {0,number,integer}", ["{}", "{name}", "{name!r:>10}", "{0,number,integer}"]),

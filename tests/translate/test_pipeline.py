@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knnmt.text.carry import Languages
-from knnmt.text.check import INVENTED
+from knnmt.text.check import invented
 from knnmt.text.inline import Code, Inline
-from knnmt.text.spans import find
 from knnmt.text.words import diagonal
 from knnmt.translate import TranslateSettings
 from knnmt.translate.pipeline import Pipeline
@@ -30,7 +29,7 @@ spaces = st.sampled_from(["", " ", "\n", "  \n\n", "\t"])
 
 
 def spans_of(text: str) -> Counter[str]:
-    return Counter(text[span.start : span.end] for span in find(text, INVENTED))
+    return Counter(invented(text))
 
 
 def edges(text: str) -> tuple[str, str]:

@@ -132,10 +132,11 @@ def translate(
         found_all = translator.stream(texts, settings, glossary=terms, window=ahead, progress=bar)
         for number, found in enumerate(found_all, start=1):
             ranked = (found, *found.alternatives)
+            place = f"{input or 'standard input'}:{number}"
             if found.problems:
                 kind = "untranslated" if found.match is None else "placeholder"
-                problems.append(f"{input or 'standard input'}:{number}: {kind}: {'; '.join(found.problems)}")
-            problems += (f"{input or 'standard input'}:{number}: terms: {told}" for told in found.unused)
+                problems.append(f"{place}: {kind}: {'; '.join(found.problems)}")
+            problems += (f"{place}: term: {told}" for told in found.unused)
             if as_json:
                 shown = [{"text": t.text, "score": round(t.score, 5)} | _match(t) | _terms(t) for t in ranked]
                 out.write(json.dumps({"line": number, "translations": shown}, ensure_ascii=False) + "\n")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from knnmt.documents.content import Content
 from knnmt.documents.unit import Entry, Left, Unit, Value
+from knnmt.text.icu import pieces
 from knnmt.text.inline import Inline
 
 ICU = re.compile(r"\{\s*[\w.-]+\s*,\s*(?:plural|select|selectordinal)\s*,")
@@ -21,7 +22,7 @@ def message(content: Content, key: str, value: str, start: int, end: int, write:
     """The entry of a value at `start` to `end`, which `write` writes; None where it has no text."""
     if not is_text(value):
         return None
-    if ICU.search(value):
+    if ICU.search(value) and pieces(value) is None:
         return Left(content.line(start), "ICU message")
     unit = Unit(Inline.plain(value), line=content.line(start), key=key)
     return Value(unit, start, end, lambda target: write(target.text))

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from knnmt.text.held import Held, Item
+from knnmt.text.icu import argument, skeleton
 from knnmt.text.spans import ON, find
 
 # what a translation must not have of its own
@@ -28,8 +29,18 @@ POSITIONAL = re.compile(
 
 
 def invented(text: str) -> list[str]:
-    """Placeholders, tags and the like of a text."""
-    return [text[span.start : span.end] for span in find(text, INVENTED)]
+    """Placeholders, tags and the like of a text; of an ICU message each once, and of its branches what they have."""
+    spans = find(text, INVENTED)
+    raws = [text[span.start : span.end] for span in spans]
+    if not any(span.kind == "icu" for span in spans):
+        return raws
+    found: dict[str, None] = {}
+    for raw, span in zip(raws, spans, strict=True):
+        inside = argument(text, span.start) if span.kind == "icu" else None
+        found[skeleton(raw) if span.kind == "icu" else raw] = None
+        for branch in inside.branches if inside is not None else ():
+            found |= dict.fromkeys(invented(text[branch.start : branch.end]))
+    return list(found)
 
 
 def problem(source: Sequence[Item], target: Sequence[Item]) -> str:

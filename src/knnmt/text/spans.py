@@ -4,6 +4,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from knnmt.text.icu import closing
 from knnmt.text.numbers import DIGITS
 from knnmt.text.scripts import foreign
 
@@ -29,6 +30,7 @@ RULES: dict[str, str] = {
     "percent": r"%\{[^{}\s]+\}",
     "printf": (
         r"%%|%\([^()\s]+\)[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]"
+        r"|(?<=\d)%[sd](?![^\W\d_])"  # 1%s, but not 100%ig
         r"|(?<!\d)%(?:\d+\$)?[-+#0']*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGaAcCsSpn@]"
     ),
     "qt": r"%L?\d{1,2}(?!\d|\$)",
@@ -65,8 +67,6 @@ NEEDS = {
 }  # fmt: skip
 PATTERNS = {"url": re.compile(r":/|www\."), "identifier": re.compile(r"\w[._]\w|\(\)"), "option": re.compile("--")}
 TIME = re.compile(r"\s*(?:Uhr|[ap]\.?m\b|o.clock)")  # behind the time of day
-BRACES = re.compile(r"[{}]")
-LONGEST = 4000  # characters of an ICU argument
 DIGIT = re.compile(r"\d")
 ORDINARY = re.compile("[\x00-\u036f\u1e00-\u1eff\u2000-\u2bff]*")  # Latin, and symbols
 
@@ -88,8 +88,8 @@ def find(text: str, kinds: frozenset[str] = ON, language: str | None = None) -> 
     while (match := search(text, at)) is not None:
         kind, end = str(match.lastgroup), match.end()
         if kind == "icu":
-            end = _closing(text, match.start())
-            if end < 0:
+            end = closing(text, match.start() + 1, match.start()) + 1
+            if not end:
                 at = match.start() + 1
                 continue
         found.append(Span(match.start(), end, kind))
@@ -103,13 +103,3 @@ def _pattern(kinds: frozenset[str], language: str | None) -> re.Pattern[str]:
     if "script" in kinds and (other := foreign(language)) is not None:
         rules["script"] = other.pattern
     return re.compile("|".join(f"(?P<{name}>{rule})" for name, rule in rules.items()) or r"(?!)")
-
-
-def _closing(text: str, start: int) -> int:
-    """The position behind the brace that closes the one at `start`; -1 where there is none near."""
-    depth = 0
-    for found in BRACES.finditer(text, start, start + LONGEST):
-        depth += 1 if found[0] == "{" else -1
-        if not depth:
-            return found.end()
-    return -1

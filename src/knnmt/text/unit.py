@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from knnmt.text import icu
 from knnmt.text.accelerator import Accelerator, accelerator
 from knnmt.text.held import Held, Item, has_letters
 from knnmt.text.inline import Code, Inline
@@ -36,11 +37,12 @@ class Sentence:
 
 @dataclass
 class Unit:
-    """A text with its sentences; `accelerator` is not in them."""
+    """A text with its sentences; `accelerator` is not in them. Those of an ICU message are its branches'."""
 
     given: Inline
     sentences: list[Sentence]
     accelerator: Accelerator | None = None
+    message: bool = False
 
     @property
     def plain(self) -> bool:
@@ -53,7 +55,10 @@ class Unit:
     def target(self, translated: Sequence[Sequence[Item]]) -> Inline:
         """The text with its sentences translated."""
         items: list[Item] = []
+        if self.message and all(list(core) == each.core for core, each in zip(translated, self.sentences, strict=True)):
+            return self.given
         for sentence, core in zip(self.sentences, translated, strict=True):
+            core = icu.escaped(core, self.given.text) if self.message else core
             items += (*sentence.before, *core, *sentence.after)
         return _inline(items, self.accelerator)
 
@@ -62,6 +67,8 @@ def unit_of(source: Inline, kinds: frozenset[str], language: str | None, *, sent
     """A text in sentences, or lines if those are not to be split; `kinds` are the spans to protect."""
     given = source
     spans = find(source.text, kinds, language) if kinds else []
+    if not source.codes and any(span.kind == "icu" for span in spans) and (message := icu.pieces(source.text)):
+        return _message(source, message, kinds, language, sentences=sentences)
     mark = accelerator(source.text, spans) if "accelerator" in kinds else None
     if mark is not None:
         source = _without(source, mark.at)
@@ -73,6 +80,30 @@ def unit_of(source: Inline, kinds: frozenset[str], language: str | None, *, sent
     else:
         pieces = list(_cut(items_of(source, spans), sentences=sentences))
     return Unit(given, [_peeled(some) for piece in pieces for some in _portions(piece)], mark)
+
+
+def _message(
+    source: Inline, pieces: Sequence[icu.Piece], kinds: frozenset[str], language: str | None, *, sentences: bool
+) -> Unit:
+    """An ICU message: the sentences of its branches, with the syntax around them."""
+    found: list[Sentence] = []
+    syntax: list[Item] = []  # before the next sentence
+    for piece in pieces:
+        if piece.kept:
+            syntax.append(piece.text)
+            continue
+        text = piece.text.replace("''", "'")
+        spans = find(text, kinds, language)
+        signs = [*icu.GROUP.finditer(text), *(icu.NUMBER.finditer(text) if piece.numbered else ())]
+        held = {place for span in spans for place in range(span.start, span.end)}
+        spans = sorted([*spans, *(Span(*sign.span(), "brace") for sign in signs if sign.start() not in held)])
+        inside = _cut(items_of(Inline.plain(text), spans), sentences=sentences)
+        some = [_peeled(portion) for each in inside for portion in _portions(each)] or [Sentence([], [], [])]
+        some[0].before[:0] = syntax
+        found += some
+        syntax = []
+    found[-1].after += syntax
+    return Unit(source, found, message=True)
 
 
 def whole_unit(source: Inline) -> Unit:
