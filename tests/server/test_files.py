@@ -292,3 +292,12 @@ def test_a_script_translates_a_file_and_libretranslatepy_the_rest(standin: Stand
         assert client.translate("ja", "de", "en") == "ja'"
         assert client.detect("Guten Morgen, wie geht es Ihnen?")[0]["language"] == "de"
         assert [each["code"] for each in client.languages()] == ["de", "en"]
+
+
+def test_a_server_does_not_wait_for_a_document_that_takes_long_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("knnmt.server.document_jobs.GRACE", 0.1)
+    monkeypatch.setattr("knnmt.server.document_jobs.open_document", lambda *_, **__: time.sleep(5))
+    with serving(StandIn().as_translator()) as port:
+        httpx.post(f"http://127.0.0.1:{port}/v1/files", files={"file": ("a.txt", "ja")})
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 3
