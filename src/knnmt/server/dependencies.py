@@ -13,6 +13,7 @@ from knnmt.documents.formats import FORMATS
 from knnmt.server.access import Doorkeeper
 from knnmt.server.detection import Pair
 from knnmt.server.document_jobs import DocumentJobs
+from knnmt.server.glossaries import Glossaries
 from knnmt.server.imports import Imports
 from knnmt.server.metrics import Metrics
 from knnmt.server.middleware import CLOSED
@@ -40,6 +41,7 @@ class Server:
     imports: Imports
     documents: DocumentJobs
     spool: Spool
+    glossaries: Glossaries
 
     @property
     def suffixes(self) -> list[str]:
