@@ -4,7 +4,7 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -144,6 +144,14 @@ def note(message: str) -> None:
     """A note on standard error, for what is worth knowing but no error."""
     sys.stderr.write(f"note: {message}\n")
     sys.stderr.flush()
+
+
+def unused_terms(told: Sequence[str], most: int = 20) -> None:
+    """A note on the terms of a glossary that translations do not use, the first of them listed."""
+    for line in told[:most]:
+        note(f"not used: {line}")
+    if told:
+        note(f"{counted(len(told), 'term')} not used")
 
 
 def size(count: float) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from knnmt.documents import Document
     from knnmt.documents.pretranslate import Finished, Tally, Translate, Translated
     from knnmt.languages import Languages
+    from knnmt.text.glossary import Glossary
     from knnmt.text.inline import Inline
     from knnmt.translate import Translator
 
@@ -129,8 +130,9 @@ def _format_of(path: Path) -> str | None:
 
 
 def run(
-    plan: Plan, translator: "Translator", settings: "TranslateSettings", langs: str | None, *, as_json: bool
-) -> None:
+    plan: Plan, translator: "Translator", settings: "TranslateSettings", langs: str | None, *, as_json: bool,
+    glossary: "Glossary | None" = None,
+) -> None:  # fmt: skip
     """Translate all documents of a plan, each written when it is whole, and report."""
     from knnmt.documents.pretranslate import Tally, finished_in, texts_of
     from knnmt.server.detection import languages_of
@@ -147,9 +149,11 @@ def run(
     tally = Tally()
     if plan.finished is not None and len(plan.jobs) > 1:
         plan.finished.parent.mkdir(parents=True, exist_ok=True)
-    translate = _translate(translator, settings)
+    unused: list[str] = []
+    translate = _translate(translator, settings, glossary, unused)
     with contextlib.ExitStack() as stack:
-        finished = stack.enter_context(finished_in(plan.finished, _made_with(translator, settings, languages)))
+        made_with = _made_with(translator, settings, languages) + (f" {glossary.fingerprint}" if glossary else "")
+        finished = stack.enter_context(finished_in(plan.finished, made_with))
         bar = stack.enter_context(terminal.bar("translating", total))
         try:
             for job in plan.jobs:
@@ -161,6 +165,7 @@ def run(
                     f"{terminal.counted(len(finished), 'translation')} kept: the same command resumes the work"
                 )
             raise
+    terminal.unused_terms(unused)
     _report(tally, len(plan.jobs), as_json=as_json)
 
 
@@ -205,12 +210,15 @@ def _report(tally: "Tally", files: int, *, as_json: bool) -> None:
     typer.echo(f"{terminal.counted(files, 'file')}: {', '.join(parts)}", err=True)
 
 
-def _translate(translator: "Translator", settings: "TranslateSettings") -> "Translate":
-    """What the translator makes of texts with codes."""
+def _translate(
+    translator: "Translator", settings: "TranslateSettings", glossary: "Glossary | None", unused: list[str]
+) -> "Translate":
+    """What the translator makes of texts with codes; notes the terms that it does not use."""
     from knnmt.documents.pretranslate import Translated
 
     def translate(units: "Sequence[Inline]") -> "list[Translated]":
-        found = translator.translate_inline(units, settings)
+        found = translator.translate_inline(units, settings, glossary=glossary)
+        unused.extend(f"{each.text!r:.40}: {told}" for each in found for told in each.unused)
         return [Translated(each.target, each.score, each.match is not None, each.problems) for each in found]
 
     return translate
