@@ -10,6 +10,7 @@ import typer
 from knnmt import terminal
 from knnmt.cli.app import (
     DeviceOption,
+    GlossaryOption,
     JsonOption,
     LangsOption,
     ModelOption,
@@ -20,6 +21,7 @@ from knnmt.cli.app import (
     SystemOption,
     ThreadsOption,
     app,
+    load_glossary,
     load_model,
     retrieval_settings,
     weighted,
@@ -54,9 +56,7 @@ def serve(
     system: SystemOption = None,
     settings_file: SettingsOption = None,
     settings: "ServerSettings",
-    glossary: Annotated[
-        Path | None, typer.Option(help="Glossary for all requests: TSV, CSV or TBX.", metavar="<path>")
-    ] = None,
+    glossary: GlossaryOption = None,
     new_key: Annotated[
         str | None, typer.Option(metavar="NAME", help="Create an API key, print it, and exit; needs --keys.")
     ] = None,
@@ -82,7 +82,6 @@ def serve(
     from knnmt.server.app import create_app
     from knnmt.server.detection import languages_of
     from knnmt.server.listener import listening, run
-    from knnmt.text.glossary import Glossary
     from knnmt.translate import Translator
 
     settings = settings.model_copy(update={"teach": not read_only})
@@ -92,8 +91,7 @@ def serve(
     stores = weighted(store, store_weights)
     translator = Translator(loaded, stores, system=system, retrieval=retrieval_settings(settings_file))
     languages = languages_of(translator, langs)
-    terms = Glossary.read(glossary, languages) if glossary is not None else None
-    application = create_app(translator, settings, languages, terms)
+    application = create_app(translator, settings, languages, load_glossary(glossary, translator))
     place = listening(settings)
     translator.prepare()
     host = settings.host
