@@ -119,6 +119,14 @@ def test_a_server_can_refuse_documents(serve: Serve) -> None:
     assert client.get("/frontend/settings").json()["supportedFilesFormat"] == []
 
 
+def test_a_page_from_elsewhere_cannot_make_a_browser_upload(client: TestClient) -> None:
+    """A form with a file needs no leave of the server to be sent."""
+    for path in ("/translate_file", "/v1/files"):
+        files, elsewhere = {"file": ("a.txt", "ja")}, {"Origin": "https://elsewhere.example"}
+        assert client.post(path, files=files, data=PAIR, headers=elsewhere).status_code == 403
+        assert client.post(path, files=files, data=PAIR, headers={"Origin": "http://localhost"}).status_code < 300
+
+
 def test_columns_format_and_what_is_translated_already_can_be_chosen(client: TestClient) -> None:
     status = ended(client, send(client, "x,y\nja,nein\n", "a.csv", columns="x,y", everything="true"))
     assert client.get(f"/v1/files/{status['id']}/result").text == "x,y\nja,ja'\n"

@@ -68,6 +68,7 @@ async def _uploaded(request: Request, server: Server) -> AsyncIterator[Upload]:
     limit, length = server.settings.max_file, request.headers.get("content-length", "")
     if not limit:
         raise HTTPException(403, "Files translation are disabled on this server.")
+    server.check_origin(request, "upload to")
     if "authorization" in request.headers:
         server.doorkeeper.owner(request)  # a wrong key is refused before the body is read
     server.documents.make_room(min(limit, int(length)) if length.isdigit() else limit)
