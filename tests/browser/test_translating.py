@@ -74,6 +74,8 @@ def test_the_panel_does_not_scroll_sideways_on_a_phone(
     page.one("#why-close").click()
     page.advanced()
     assert page.browser.execute_script("return document.documentElement.scrollWidth") <= width
+    inside = "const box = document.querySelector('#advanced .controls'); return box.scrollWidth - box.clientWidth"
+    assert page.browser.execute_script(inside) == 0
     box = page.one("#advanced .controls").rect
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= width

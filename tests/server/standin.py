@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ from knnmt.store.digests import one_line
 from knnmt.store.numbering import Match
 from knnmt.store.store import Added
 from knnmt.text.carry import Languages
+from knnmt.text.glossary import Glossary
 from knnmt.text.inline import Inline
 from knnmt.text.words import diagonal
 from knnmt.translate import TranslateSettings, Translation, Translator
@@ -105,9 +106,23 @@ class StandIn:
         return pieces_of(text, self.sizes, self.model.max_source)
 
     def translate_inline(
-        self, units: Sequence[Inline], settings: TranslateSettings, *, between: Callable[[], None] | None = None
+        self,
+        units: Sequence[Inline],
+        settings: TranslateSettings,
+        *,
+        between: Callable[[], None] | None = None,
+        glossary: Glossary | None = None,
     ) -> list[Translation]:
-        return Pipeline(Lines(self, settings, between), diagonal, Languages("de", "en")).translate(units)
+        found = Pipeline(Lines(self, settings, between), diagonal, Languages("de", "en")).translate(units)
+        return [self._with_terms(*each, glossary) for each in zip(units, found, strict=True)] if glossary else found
+
+    def _with_terms(self, unit: Inline, found: Translation, glossary: Glossary) -> Translation:
+        """A translation that uses the terms that stand in the text as the glossary writes them."""
+        text = found.text
+        for term in glossary.terms:
+            text = text.replace(f"{term.source}'", term.target)
+        terms = glossary.report(unit.text, text, "it stands there otherwise")
+        return replace(found, text=text, evidence=(), terms=terms)
 
     def lines(
         self, texts: Sequence[str], settings: TranslateSettings, between: Callable[[], None] | None

@@ -119,6 +119,14 @@ def test_a_server_can_refuse_documents(serve: Serve) -> None:
     assert client.get("/frontend/settings").json()["supportedFilesFormat"] == []
 
 
+def test_a_page_from_elsewhere_cannot_make_a_browser_upload(client: TestClient) -> None:
+    """A form with a file needs no leave of the server to be sent."""
+    for path in ("/translate_file", "/v1/files"):
+        files, elsewhere = {"file": ("a.txt", "ja")}, {"Origin": "https://elsewhere.example"}
+        assert client.post(path, files=files, data=PAIR, headers=elsewhere).status_code == 403
+        assert client.post(path, files=files, data=PAIR, headers={"Origin": "http://localhost"}).status_code < 300
+
+
 def test_columns_format_and_what_is_translated_already_can_be_chosen(client: TestClient) -> None:
     status = ended(client, send(client, "x,y\nja,nein\n", "a.csv", columns="x,y", everything="true"))
     assert client.get(f"/v1/files/{status['id']}/result").text == "x,y\nja,ja'\n"
@@ -292,3 +300,12 @@ def test_a_script_translates_a_file_and_libretranslatepy_the_rest(standin: Stand
         assert client.translate("ja", "de", "en") == "ja'"
         assert client.detect("Guten Morgen, wie geht es Ihnen?")[0]["language"] == "de"
         assert [each["code"] for each in client.languages()] == ["de", "en"]
+
+
+def test_a_server_does_not_wait_for_a_document_that_takes_long_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("knnmt.server.document_jobs.GRACE", 0.1)
+    monkeypatch.setattr("knnmt.server.document_jobs.open_document", lambda *_, **__: time.sleep(5))
+    with serving(StandIn().as_translator()) as port:
+        httpx.post(f"http://127.0.0.1:{port}/v1/files", files={"file": ("a.txt", "ja")})
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 3

@@ -399,19 +399,17 @@ def test_what_cannot_be_done_in_time_is_refused_early() -> None:
     async def story() -> None:
         standin = StandIn(pause=0.2)
         async with working(standin, batch_tokens=64, time_limit=2, queue=400) as worker:
-            begun = time.monotonic()
-            ends: list[float] = []
+            refused: list[int] = []  # batches that had been translated by then
 
-            async def ask(number: int) -> str:
+            async def ask(number: int) -> None:
                 try:
-                    return (await worker.translate([f"drei kleine Wörter{number}"], HOW))[0].text
-                finally:
-                    ends.append(time.monotonic() - begun)
+                    await worker.translate([f"drei kleine Wörter{number}"], HOW)
+                except UnavailableError:
+                    refused.append(len(standin.batches))
 
             answers = await asyncio.gather(*map(ask, range(300)), return_exceptions=True)
-        refused = [each for each in answers if isinstance(each, UnavailableError)]
         assert len(refused) > 100
-        assert all(isinstance(each, str | UnavailableError) for each in answers)
-        assert sorted(ends)[len(refused) // 2] < 1
+        assert sorted(refused)[len(refused) // 2] <= 3
+        assert sum(isinstance(each, TimeoutError) for each in answers) < 20  # of a machine that stands still
 
     asyncio.run(story())

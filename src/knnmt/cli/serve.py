@@ -10,6 +10,7 @@ import typer
 from knnmt import terminal
 from knnmt.cli.app import (
     DeviceOption,
+    GlossaryOption,
     JsonOption,
     LangsOption,
     ModelOption,
@@ -20,6 +21,7 @@ from knnmt.cli.app import (
     SystemOption,
     ThreadsOption,
     app,
+    load_glossary,
     retrieval_settings,
     use_threads,
     weighted,
@@ -54,6 +56,7 @@ def serve(
     system: SystemOption = None,
     settings_file: SettingsOption = None,
     settings: "ServerSettings",
+    glossary: GlossaryOption = None,
     new_key: Annotated[
         str | None, typer.Option(metavar="NAME", help="Create an API key, print it, and exit; needs --keys.")
     ] = None,
@@ -90,7 +93,7 @@ def serve(
         device=device, precision=precision, langs=langs, shortlist=shortlist,
     )  # fmt: skip
     languages = languages_of(translator, langs)
-    application = create_app(translator, settings, languages)
+    application = create_app(translator, settings, languages, load_glossary(glossary, translator))
     place = listening(settings)
     translator.prepare()
     host = settings.host

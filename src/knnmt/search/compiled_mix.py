@@ -1,7 +1,6 @@
 """Mixing on a CPU, compiled with numba: one loop over the tokens that have a share, where torch needs ten operations
 on padded rows."""
 
-
 import numpy as np
 import torch
 from numpy.typing import NDArray

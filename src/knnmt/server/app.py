@@ -27,6 +27,7 @@ from knnmt.server.dependencies import Server, Serving, known
 from knnmt.server.detection import Pair, languages_of
 from knnmt.server.document_jobs import DocumentJobs
 from knnmt.server.fields import explained
+from knnmt.server.glossaries import Glossaries
 from knnmt.server.imports import Imports
 from knnmt.server.metrics import Metrics
 from knnmt.server.middleware import FAILED, GuardMiddleware
@@ -35,6 +36,7 @@ from knnmt.server.settings import ServerSettings
 from knnmt.server.spool import Spool, remove_abandoned
 from knnmt.server.work_items import UnavailableError, log_failure
 from knnmt.server.worker import Worker
+from knnmt.text.glossary import Glossary
 from knnmt.translate import Translator
 
 _log = logging.getLogger(__name__)
@@ -74,18 +76,24 @@ WRONG: dict[int | str, dict[str, Any]] = {
 
 
 def create_app(
-    translator: Translator, settings: ServerSettings | None = None, languages: Languages | None = None
+    translator: Translator,
+    settings: ServerSettings | None = None,
+    languages: Languages | None = None,
+    glossary: Glossary | None = None,
 ) -> FastAPI:
-    """An application that serves a translator, and owns it from then on."""
+    """An application that serves a translator, and owns it from then on; `glossary` is for all requests."""
     settings = settings or ServerSettings()
     languages = languages or languages_of(translator)
     metrics = Metrics()
     worker = Worker(translator, settings, metrics)
     spool = Spool(settings.disk)
+    glossaries = Glossaries(glossary, languages)
     imports = Imports(translator, worker, metrics, languages)
     documents = DocumentJobs(worker, settings, languages, spool)
     doorkeeper = Doorkeeper(read_keys(settings.keys) if settings.keys is not None else [], settings.rate_limit)
-    server = Server(translator, settings, Pair(languages), worker, doorkeeper, metrics, imports, documents, spool)
+    server = Server(
+        translator, settings, Pair(languages), worker, doorkeeper, metrics, imports, documents, spool, glossaries
+    )
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -13,6 +13,7 @@ from knnmt.documents.formats import FORMATS
 from knnmt.server.access import Doorkeeper
 from knnmt.server.detection import Pair
 from knnmt.server.document_jobs import DocumentJobs
+from knnmt.server.glossaries import Glossaries
 from knnmt.server.imports import Imports
 from knnmt.server.metrics import Metrics
 from knnmt.server.middleware import CLOSED
@@ -40,6 +41,7 @@ class Server:
     imports: Imports
     documents: DocumentJobs
     spool: Spool
+    glossaries: Glossaries
 
     @property
     def suffixes(self) -> list[str]:
@@ -58,13 +60,17 @@ class Server:
         return self.translator.store
 
     def require_learning(self, request: Request) -> None:
-        """Refuse changes to a read-only memory, and changes from pages of other origins (CSRF)."""
+        """Refuse changes to a read-only memory, and changes from pages of other origins."""
         if not self.learns:
             raise HTTPException(403, "Suggestions are disabled on this server.")
+        self.check_origin(request, "teach")
+
+    def check_origin(self, request: Request, what: str) -> None:
+        """Refuse what a page of another origin could make a browser send without being allowed to (CSRF)."""
         origin = request.headers.get("origin")
         known = {f"{scheme}://{request.headers.get('host', '')}" for scheme in ("http", "https")}
         if origin is not None and origin not in known and not {origin, "*"} & set(self.settings.cors):
-            raise HTTPException(403, "pages of other origins may not teach this server (see --cors)")
+            raise HTTPException(403, f"pages of other origins may not {what} this server (see --cors)")
 
     def verbatim(self, texts: list[str]) -> list[bool]:
         """Which texts the store has verbatim, and will be taken from it; for the model's thread."""

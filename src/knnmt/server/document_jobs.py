@@ -8,10 +8,11 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from pathlib import PurePath
+from queue import SimpleQueue
 from typing import Literal
 
 from fastapi import HTTPException
@@ -26,7 +27,7 @@ from knnmt.server.settings import ServerSettings
 from knnmt.server.spool import FULL, RETRY, Spool, Spooled
 from knnmt.server.uploads import Upload
 from knnmt.server.work_items import STOPPING, DecodingOptions, TextRequest, UnavailableError, answer, log_failure
-from knnmt.server.worker import Worker
+from knnmt.server.worker import GRACE, Worker
 from knnmt.text.inline import Inline
 
 _log = logging.getLogger(__name__)
@@ -118,14 +119,43 @@ class DocumentJob:
         )  # fmt: skip
 
 
+class Pool:
+    """Threads for documents. A process ends without waiting for one that is still reading a large document."""
+
+    def __init__(self, work: Callable[[DocumentJob], None]) -> None:
+        self._work, self._jobs = work, SimpleQueue[DocumentJob | None]()
+        self._threads: list[threading.Thread] = []
+        self._stopped = False
+
+    def put(self, job: DocumentJob) -> None:
+        """Work on a document when its turn comes."""
+        if self._stopped:
+            raise UnavailableError(STOPPING, 5)
+        while len(self._threads) < THREADS:
+            self._threads.append(threading.Thread(target=self._run, name="document", daemon=True))
+            self._threads[-1].start()
+        self._jobs.put(job)
+
+    def stop(self, until: float) -> None:
+        """End the threads, and wait for them until then (monotonic)."""
+        self._stopped = True
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            self._work(job)
+
+
 class DocumentJobs:
     """The documents of a server, by id."""
 
     def __init__(self, worker: Worker, settings: ServerSettings, languages: Languages, spool: Spool) -> None:
         self._worker, self._settings, self._languages, self._spool = worker, settings, languages, spool
         self._jobs: dict[str, DocumentJob] = {}
-        self._small = ThreadPoolExecutor(THREADS, thread_name_prefix="document")
-        self._large = ThreadPoolExecutor(THREADS, thread_name_prefix="large document")
+        self._small, self._large = Pool(self._run), Pool(self._run)
 
     def make_room(self, size: int) -> None:
         """Remove the oldest results if they stand in the way of a new document; 503 if that is not enough."""
@@ -153,10 +183,7 @@ class DocumentJobs:
         pool = self._small if upload.file.size <= SMALL else self._large
         job = DocumentJob(name, result_name(name, self._languages.target), owner, upload.keep(), how)
         self._jobs[job.id] = job
-        try:
-            pool.submit(self._run, job)
-        except RuntimeError:
-            raise UnavailableError(STOPPING, 5) from None
+        pool.put(job)
         return job
 
     def find(self, id: str, owner: str | None) -> DocumentJob:
@@ -186,10 +213,11 @@ class DocumentJobs:
             job.cancel()
 
     def stop(self) -> None:
-        """Stop all, and wait for the threads."""
+        """Stop all."""
         self.abandon()
+        until = time.monotonic() + GRACE
         for pool in (self._small, self._large):
-            pool.shutdown(wait=True, cancel_futures=True)
+            pool.stop(until)
 
     # ------------------------------------------------------------------------------------------------- in a thread
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from knnmt.errors import DataError, KnnmtError
+from knnmt.text.glossary import Glossary
 from knnmt.text.inline import Inline
 from knnmt.translate import Translation, Translator
 from knnmt.translate.result import concatenated
@@ -31,6 +32,7 @@ class DecodingOptions:
     beam: int = 5
     n_best: int = 1
     evidence: bool = False
+    glossary: Glossary | None = None
 
 
 class UnavailableError(Exception):

@@ -280,7 +280,9 @@ class Worker:
                 batch_size=math.ceil(len(texts) / rounds),
                 stop_loops=True,
             )
-            found = translator.translate_inline(texts, settings, between=lambda: self._between(batch, clock))
+            found = translator.translate_inline(
+                texts, settings, between=lambda: self._between(batch, clock), glossary=options.glossary
+            )
         except _CancelledError:
             for request, _ in batch:
                 refuse(request.future)

@@ -3,6 +3,8 @@
 import { ask, download, request } from "./api.js";
 import { $, counted, make, show } from "./dom.js";
 
+import { terms } from "./glossary.js";
+
 const POLL = 400; // milliseconds between two requests for the progress of a document
 const TEMPORARY = [0, 429, 502, 503]; // while it is polled, worth asking again
 
@@ -35,6 +37,7 @@ async function translate(file) {
   }
   const form = new FormData();
   form.append("file", file);
+  if (terms().length) form.append("glossary", JSON.stringify(terms()));
   const leaving = new AbortController();
   let job = null;
   row.onCancel(() => {

@@ -4,6 +4,7 @@ import { ask, useKey } from "./api.js";
 import * as documents from "./documents.js";
 import { $, fit, languages, make, memories, show } from "./dom.js";
 import { acceptDrops } from "./drop.js";
+import * as glossary from "./glossary.js";
 import * as memory from "./memory.js";
 import { navigate } from "./navigation.js";
 import { showError, showStatus } from "./status.js";
@@ -49,6 +50,7 @@ function configure(about, systems) {
   $("system").disabled = systems.systems.length < 2;
   Object.assign(server, { system: systems.default, lambda: systems.lambda });
   showWeight();
+  show($("docs"), !about.keyRequired); // a link cannot carry the key
   show($("example"), state.settings.store);
   show($("legend"), state.settings.store);
 }
@@ -112,6 +114,7 @@ function takers() {
 
 function listen() {
   documents.listen();
+  glossary.listen(translate);
   memory.listen();
   acceptDrops(takers);
   $("source").addEventListener("input", () => {

@@ -2,6 +2,7 @@
 
 import { ask } from "./api.js";
 import { $, make, percent, show } from "./dom.js";
+import { terms } from "./glossary.js";
 import { cancelRetry, showError, showNote, showStatus } from "./status.js";
 import { explain, shade } from "./why.js";
 import { changes, toWords } from "./words.js";
@@ -54,6 +55,7 @@ export async function translate({ compared = null } = {}) {
   $("target-pane").setAttribute("aria-busy", "true");
   const asked = { evidence: true, system: $("system").value };
   if (state.lambda !== null && asked.system !== "base") asked.lambda = state.lambda;
+  if (terms().length) asked.glossary = terms();
   const before = state.words.map((word) => word.text);
   try {
     const done = [];
@@ -106,6 +108,7 @@ function render(lines, translations, before = null) {
     return paragraph;
   });
   state.text = texts.join("\n");
+  showMissed(translations.flatMap((translation) => translation.terms ?? []).filter((term) => !term.used));
   box.replaceChildren(...paragraphs);
   if (before) markChanges(before);
   else showNote("");
@@ -115,6 +118,12 @@ function render(lines, translations, before = null) {
   if (held >= 0) first?.node.focus();
   show($("copy"), state.words.length > 0);
   show($("correct"), state.words.length > 0 && state.settings.learns);
+}
+
+function showMissed(missed) {
+  const item = ({ source, target, reason }) => make("li", {}, `Glossary: “${target}” is not used for “${source}”: ${reason}`);
+  $("missed").replaceChildren(...missed.map(item));
+  show($("missed"), missed.length > 0);
 }
 
 function markChanges(before) {
@@ -127,7 +136,8 @@ function markChanges(before) {
 }
 
 function button(word, number) {
-  const options = { type: "button", class: `word s${shade(word.memory)}`, tabindex: "-1", "aria-pressed": "false" };
+  const kind = word.term ? "word term" : "word";
+  const options = { type: "button", class: `${kind} s${shade(word.memory)}`, tabindex: "-1", "aria-pressed": "false" };
   word.node = make("button", { ...options, onclick: () => choose(number) }, word.text);
   label(word);
   return word.node;
@@ -135,7 +145,8 @@ function button(word, number) {
 
 function label(word) {
   const share = word.memory === null ? "" : `, ${percent(word.memory)} from memory`;
-  word.node.setAttribute("aria-label", `${word.text}${share}${word.changed ? ", changed" : ""}`);
+  const term = word.term ? ", by the glossary" : "";
+  word.node.setAttribute("aria-label", `${word.text}${share}${term}${word.changed ? ", changed" : ""}`);
 }
 
 export function choose(number) {

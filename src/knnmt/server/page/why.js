@@ -21,20 +21,27 @@ export function explain(word, system, chosen = 0) {
     return;
   }
   const heading = make("p", { class: "chosen" }, make("strong", { lang: languages.target }, word.text));
+  const term = word.term ? [byGlossary(word.term)] : [];
   if (word.memory === null) {
     const alone = "The base system is the model alone: it does not use the memory.";
     const reason = system === "base" ? alone : "No evidence for this word.";
-    body.replaceChildren(heading, make("p", { class: "quiet" }, reason));
-    announce(reason);
+    body.replaceChildren(heading, ...term, make("p", { class: "quiet" }, reason));
+    announce(word.term ? `By the glossary. ${reason}` : reason);
     return;
   }
   heading.append(make("span", { class: "quiet" }, ` ${percent(word.memory)} from memory`));
   const piece = word.pieces[chosen];
   const parts = word.pieces.length > 1 ? [choice(word, chosen, system)] : [];
-  body.replaceChildren(heading, ...parts, probabilities(piece), ...segments(piece));
+  body.replaceChildren(heading, ...term, ...parts, probabilities(piece), ...segments(piece));
   body.scrollTop = 0;
   const found = counted(piece.neighbours.length, "segment");
-  announce(`${piece.text.trim()}: model ${digits(piece.p_mt)}, memory ${digits(piece.p_knn)}, ${found} listed`);
+  const chosenBy = word.term ? "by the glossary, " : "";
+  announce(`${piece.text.trim()}: ${chosenBy}model ${digits(piece.p_mt)}, memory ${digits(piece.p_knn)}, ${found} listed`);
+}
+
+function byGlossary({ source, target }) {
+  const badge = make("span", { class: "badge term small" }, "by the glossary");
+  return make("p", {}, badge, " ", make("span", { lang: languages.source }, source), " → ", target);
 }
 
 function announce(text) {

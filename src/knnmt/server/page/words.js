@@ -3,8 +3,21 @@
 export const LETTERS = /[\p{L}\p{N}]/u;
 
 // A word: { text, space (before it), pieces (its tokens), memory (their mean share) }. A piece that starts with a space
-// starts a word; punctuation at either end of a word is a word of its own.
+// starts a word; punctuation at either end of a word is a word of its own. `term` is the term of the glossary that the
+// word is of, if any.
 export function toWords(translation) {
+  const words = split(translation);
+  let end = 0;
+  for (const word of words) {
+    const start = translation.text.indexOf(word.text, end);
+    if (start < 0) continue;
+    end = start + word.text.length;
+    word.term = translation.terms?.find((term) => term.start !== null && term.start < end && start < term.end) ?? null;
+  }
+  return words;
+}
+
+function split(translation) {
   if (!translation.tokens.length) {
     return translation.text.split(/\s+/).filter(Boolean).map((text, n) => word([{ text }], n > 0));
   }
@@ -36,7 +49,7 @@ function word(pieces, space) {
   const known = pieces.filter((piece) => piece.memory !== undefined);
   const sum = known.reduce((total, piece) => total + piece.memory, 0);
   const text = pieces.map((piece) => piece.text).join("").trim();
-  return { text, space, pieces, memory: known.length ? sum / known.length : null };
+  return { text, space, pieces, term: null, memory: known.length ? sum / known.length : null };
 }
 
 // Which of the new words are not in the longest common subsequence with the old ones.

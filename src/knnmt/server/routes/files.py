@@ -3,16 +3,18 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import FileResponse
-from pydantic import BaseModel, ConfigDict, Field, StrictStr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr
+from pydantic_core import from_json
 
 from knnmt.documents.formats import BY_NAME
 from knnmt.server.dependencies import Server, Serving, while_connected
 from knnmt.server.document_jobs import DocumentJob, DocumentStatus, HowToRead, raise_fault
 from knnmt.server.fields import validated
+from knnmt.server.glossaries import MAX_TERMS, TermIn
 from knnmt.server.routes.libretranslate import ApiKey, check_pair
 from knnmt.server.uploads import ENVELOPE, Upload, received
 from knnmt.server.work_items import DecodingOptions
@@ -30,6 +32,9 @@ class DocumentFields(BaseModel):
     format: StrictStr | None = Field(default=None, description="name of the format; default: by suffix and content")
     columns: StrictStr = Field(default="", description="of a table: SOURCE,TARGET, or one name to translate in place")
     everything: bool = Field(default=False, description="also translate what is translated already")
+    glossary: Annotated[list[TermIn], BeforeValidator(from_json)] = Field(
+        default=[], max_length=MAX_TERMS, description="terms, as JSON: a list of objects with source and target"
+    )
     api_key: ApiKey = None
 
 
@@ -63,6 +68,7 @@ async def _uploaded(request: Request, server: Server) -> AsyncIterator[Upload]:
     limit, length = server.settings.max_file, request.headers.get("content-length", "")
     if not limit:
         raise HTTPException(403, "Files translation are disabled on this server.")
+    server.check_origin(request, "upload to")
     if "authorization" in request.headers:
         server.doorkeeper.owner(request)  # a wrong key is refused before the body is read
     server.documents.make_room(min(limit, int(length)) if length.isdigit() else limit)
@@ -85,7 +91,8 @@ async def upload(request: Request, server: Serving) -> Any:
         if asked.format is not None and asked.format not in BY_NAME:
             raise HTTPException(400, f"unknown format {asked.format!r}: choose from {', '.join(BY_NAME)}")
         columns = tuple(name.strip() for name in asked.columns.split(",") if name.strip())
-        how = HowToRead(asked.format, columns, asked.everything, DecodingOptions(beam=server.settings.beam))
+        options = DecodingOptions(beam=server.settings.beam, glossary=server.glossaries.of(asked.glossary))
+        how = HowToRead(asked.format, columns, asked.everything, options)
         return server.documents.start(sent, owner, how).status()
 
 
@@ -122,7 +129,8 @@ async def translate_file(request: Request, server: Serving) -> Any:
         asked = validated(FileFields, sent.fields)
         owner = server.doorkeeper.admit(request, asked.api_key)
         check_pair(server.pair, asked.source, asked.target)
-        job = server.documents.start(sent, owner, HowToRead(options=DecodingOptions(beam=server.settings.beam)))
+        options = DecodingOptions(beam=server.settings.beam, glossary=server.glossaries.own)
+        job = server.documents.start(sent, owner, HowToRead(options=options))
     try:
         await while_connected(request, asyncio.wrap_future(job.finished))
         raise_fault(job)

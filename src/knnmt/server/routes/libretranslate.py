@@ -115,7 +115,7 @@ async def translate(request: Request, server: Serving) -> Any:
     server.check_size(texts)
     detected = _languages(server.pair, asked, texts)
     beam = max(server.settings.beam, asked.alternatives + 1)
-    options = DecodingOptions(beam=beam, n_best=asked.alternatives + 1)
+    options = DecodingOptions(beam=beam, n_best=asked.alternatives + 1, glossary=server.glossaries.own)
     wanted = [number for number, found in enumerate(detected) if found["language"] != server.pair.target]
     work = _translations(server, [texts[number] for number in wanted], asked.format, options)
     ranked = [[text] for text in texts]  # a text already in the target language is returned as it is

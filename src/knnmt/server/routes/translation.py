@@ -8,8 +8,10 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from knnmt.server.dependencies import Server, Serving, admitted, while_connected
+from knnmt.server.glossaries import MAX_TERMS, TermIn, placed
 from knnmt.server.work_items import DecodingOptions
 from knnmt.systems.table import SYSTEMS, serves
+from knnmt.text.glossary import Glossary
 from knnmt.translate import Translation
 
 router = APIRouter(prefix="/v1", tags=["Translation"], dependencies=[Depends(admitted)])
@@ -31,6 +33,9 @@ class Asked(BaseModel):
     beam: int | None = Field(default=None, ge=1, description="beam size; default: the server's")
     alternatives: int = Field(default=0, ge=0, description="number of alternative translations")
     evidence: bool = Field(default=False, description="include the evidence for each token")
+    glossary: list[TermIn] = Field(
+        default=[], max_length=MAX_TERMS, description="terms that count before those of the server's glossary"
+    )
 
 
 class NeighbourOut(BaseModel):
@@ -73,6 +78,17 @@ class MatchOut(BaseModel):
     origin: str
 
 
+class TermOut(BaseModel):
+    """A term of the glossary in the source text; `start` and `end` are its place in the translation, if it is used."""
+
+    source: str
+    target: str
+    used: bool
+    reason: str = Field(description="why it is not used")
+    start: int | None
+    end: int | None
+
+
 class TranslationOut(BaseModel):
     """A translation; `score` is the mean log-probability of its tokens, 0 for a `match`."""
 
@@ -80,6 +96,7 @@ class TranslationOut(BaseModel):
     score: float
     match: MatchOut | None
     problems: list[str] = Field(description="what the checks found and could not mend: that sentence is untranslated")
+    terms: list[TermOut] = Field(default=[], validation_alias="placed_terms")
     alternatives: list[AlternativeOut]
     tokens: list[TokenOut] = Field(validation_alias="evidence")
 
@@ -120,10 +137,11 @@ async def translate(asked: Asked, request: Request, server: Serving) -> Any:
         raise HTTPException(400, f"Invalid request: at most {most}")
     if asked.system is not None and asked.system not in (known := systems_of(server)):
         raise HTTPException(400, f"unknown system {asked.system!r}: choose from {', '.join(known)}")
-    options = DecodingOptions(asked.system, asked.weight, beam, asked.alternatives + 1, asked.evidence)
+    glossary = server.glossaries.of(asked.glossary)
+    options = DecodingOptions(asked.system, asked.weight, beam, asked.alternatives + 1, asked.evidence, glossary)
     found = await while_connected(request, server.worker.translate(texts, options))
     # evidence for a long text is megabytes: serialized in a thread, to keep the event loop free
-    return await anyio.to_thread.run_sync(_answer, found)
+    return await anyio.to_thread.run_sync(_answer, texts, found, glossary)
 
 
 @router.get("/systems", response_model=SystemsOut)
@@ -147,6 +165,10 @@ def systems_of(server: Server) -> dict[str, str]:
     return BASE | {name: system.summary for name, system in SYSTEMS.items() if serves(store, name)}
 
 
-def _answer(found: list[Translation]) -> Response:
+def _answer(texts: list[str], found: list[Translation], glossary: Glossary | None) -> Response:
     answer = Translations.model_validate({"translations": found}, from_attributes=True)
+    if glossary is not None:
+        for shown, text, each in zip(answer.translations, texts, found, strict=True):
+            terms = placed(glossary, text, each)
+            shown.terms = [TermOut.model_validate(term, from_attributes=True) for term in terms]
     return Response(answer.model_dump_json(by_alias=True), media_type="application/json")
