@@ -41,7 +41,7 @@ def test_polib_reads_every_translation(tmp_path: Path) -> None:
     by_id = {each.msgid: each for each in after if not each.obsolete}
     assert by_id["Two lines\nand the second\n"].msgstr == "TWO LINES\nAND THE SECOND\n"
     assert by_id['Open "file"\tnow\\'].msgstr == 'OPEN "FILE"\tNOW\\'
-    assert by_id["One file"].msgstr_plural == {0: "ONE FILE", 1: "%D FILES", 2: "%D FILES"}
+    assert by_id["One file"].msgstr_plural == {0: "%D FILES", 1: "%D FILES", 2: "%D FILES"}
     assert all(each.fuzzy for each in by_id.values())
     assert by_id["Hello %s"].flags == ["fuzzy", "c-format"]
     assert by_id["One file"].previous_msgid is None
@@ -82,6 +82,21 @@ def test_msgfmt_accepts_the_plural_forms_of_the_target_language(target: str, tmp
     assert done.returncode == 0, done.stderr
     assert "1 translated message" in done.stderr
     assert path.read_text("utf-8").count("msgstr[") == plurals_of(target).count
+
+
+def test_a_form_that_several_numbers_share_has_the_number(tmp_path: Path) -> None:
+    header = b'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n'
+    data = header + b'#, c-format\nmsgid "a day"\nmsgid_plural "%d days"\nmsgstr[0] ""\nmsgstr[1] ""\n\n'
+    data += b'#, c-format\nmsgid "%d file"\nmsgid_plural "%d files"\nmsgstr[0] ""\nmsgstr[1] ""\n'
+    russian, german = (open_document(data, languages=Languages("en", each), name="x.po") for each in ("ru", "de"))
+    assert [unit.source.text for unit in russian.units] == ["%d days"] * 3 + ["%d file", "%d files", "%d files"]
+    assert [unit.source.text for unit in german.units] == ["a day", "%d days", "%d file", "%d files"]
+    for unit in russian.units:
+        unit.set(unit.source)
+    path = tmp_path / "x.po"
+    path.write_bytes(russian.to_bytes())
+    if shutil.which("msgfmt") is not None:
+        subprocess.run(["msgfmt", "-c", path, "-o", "/dev/null"], check=True, capture_output=True)
 
 
 def test_a_template_without_a_header_and_one_with_other_forms() -> None:

@@ -95,6 +95,17 @@ FILES: list[tuple[str, str | bytes, int, str]] = [
     ("a.html", b"<p>a\0b</p>", 1, "NUL"),
     ("a.md", b"# a\n\xff\n", 2, "not valid UTF-8"),
     ("a.txt", b"PK\x03\x04\0\0\0", 1, "binary"),
+    ("a.po", b"\xff\xfe" + "msgid 'a'".encode("utf-16-be"), 1, "neither a keyword"),
+    ("a.po", b"\xef\xbb\xbf\xff", 1, "not valid UTF-8"),
+    ("a.po", b"PK\x03\x04 is an archive", 1, "neither a keyword"),
+    ("a.xlf", b"\xfe\xff" + xliff("").encode("utf-16-le"), 1, "invalid XML"),
+    ("a.xlf", '{"a": "b"}', 1, "invalid XML"),
+    ("a.json", xliff(""), 1, "invalid JSON"),
+    ("a.json", b"\xef\xbb\xbf\xef\xbb\xbf{}", 1, "invalid JSON"),
+    ("a.strings", b"bplist00\xd1\x01\x02", 1, "not valid UTF-8"),
+    ("a.docx", b"\x1f\x8b\x08 gzip", 0, "the archive is corrupt"),
+    ("a.xlsx", "a,b\n1,2\n", 0, "the archive is corrupt"),
+    ("a.odt", "", 0, "the archive is corrupt"),
 ]
 
 

@@ -8,7 +8,7 @@ from knnmt.documents.messages import message
 from knnmt.documents.unit import Entry
 
 _TOKEN = re.compile(
-    r'(?P<space>\s+|/\*.*?\*/|//[^\r\n]*)|"(?P<string>(?:[^"\\]|\\.)*)"|(?P<word>[A-Za-z0-9_.$/:-]+)|(?P<mark>[=;])',
+    r'(?P<space>\s+|/\*.*?\*/|//[^\r\n]*)|"(?P<string>(?:[^"\\]++|\\.)*+)"|(?P<word>[A-Za-z0-9_.$/:-]+)|(?P<mark>[=;])',
     re.DOTALL,
 )
 _ESCAPE = re.compile(r"\\(?:[Uu]([0-9a-fA-F]{4})|([\s\S]))")

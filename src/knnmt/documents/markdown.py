@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 from markdown_it import MarkdownIt
 
 from knnmt.documents.content import Content
-from knnmt.documents.unit import Entry, Unit, Value
+from knnmt.documents.unit import Entry, Left, Unit, Value
 from knnmt.text.inline import Code, Inline
 
 NARROWEST = 40  # columns to which a paragraph of several lines is wrapped, if its own lines are shorter
 MOST_MARKS = 2000  # of emphasis in a block: more are no text that somebody wrote
+LONGEST = 200_000  # characters of a block that is translated: longer ones are data
 _FRONT = re.compile(r"(?:---|\+\+\+)[ \t]*\r?\n.*?^(?:---|\+\+\+|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _LINE_END = re.compile(r"\r\n?|\n")
 _LETTER = re.compile(r"[^\W\d_]")
@@ -63,6 +64,9 @@ def read_markdown(content: Content) -> Iterator[Entry]:
         if lines is None:
             continue  # tabs that markdown-it has expanded, and the like: such a block stays as it is
         row = lines[-1][1]
+        if len(token.content) > LONGEST:
+            yield Left(content.line(lines[0][0]), f"block of more than {LONGEST:,} characters")
+            continue
         entry = _unit(content, lines, references, cell=cell)
         if entry is not None:
             yield entry

@@ -13,17 +13,19 @@ from knnmt.documents.unit import Entry, Heading, State, Unit
 from knnmt.languages import normal_tag
 from knnmt.text.inline import Inline
 
+SHARED = "msgid, if it has the number"
 COLUMNS = 79  # of a wrapped line, with its quotes
 _TOKEN = re.compile(
-    r'(?P<space>[ \t\r\n\f]+)|(?P<comment>#[^\n]*)|"(?P<string>(?:[^"\\\n]|\\.)*)"'
+    r'(?P<space>[ \t\r\n\f]+)|(?P<comment>#[^\n]*)|"(?P<string>(?:[^"\\\n]++|\\.)*+)"'
     r"|(?P<word>(?:domain|msgctxt|msgid_plural|msgid|msgstr)(?:\s*\[\s*(?P<form>\d+)\s*\])?)"
 )
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
 _UNESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _ESCAPED = {ord(text): f"\\{name}" for name, text in _UNESCAPED.items()} | {ord('"'): '\\"', ord("\\"): "\\\\"}
-_LINES = re.compile(r"(?:[^\\]|\\.)*?\\n|(?:[^\\]|\\.)+", re.DOTALL)
-_WORDS = re.compile(r"(?:[^\\ ]|\\.)*(?: +|$)", re.DOTALL)
+_LINES = re.compile(r"(?:[^\\]++|\\[^n])*+\\n|(?:[^\\]++|\\[^n])++", re.DOTALL)
+_WORDS = re.compile(r"(?:[^\\ ]++|\\.)*+(?: ++|$)", re.DOTALL)
 _PLURALS = re.compile(r"nplurals\s*=\s*([1-9]\d?)\s*;\s*plural\s*=\s*([^;]+)")
+_FORMATS = re.compile(r"%(?:\(\w+\)|\d+\$)?[-+ #0-9.]*[a-zA-Z]|\{\w*\}|%\{\w+\}")
 # the order in which the parts of a message may follow each other
 _FOLLOWS = {
     "": ("msgctxt", "msgid", "domain"), "domain": ("msgctxt", "msgid", "domain"), "msgctxt": ("msgid",),
@@ -149,7 +151,8 @@ def _metadata(header: _Message | None) -> dict[str, str]:
 def _sources(content: Content, header: _Message | None) -> tuple[str, ...]:
     """Which text each plural form is translated from: the form of n = 1 from `msgid`, others from `msgid_plural`.
 
-    The forms are those of the catalog's header, or if it has none, of the target language.
+    The forms are those of the catalog's header, or if it has none, of the target language. A form that is that of 21
+    and 31 too is `SHARED`.
     """
     metadata = _metadata(header)
     language = metadata.get("Language", "").partition(".")[0].strip()
@@ -158,11 +161,21 @@ def _sources(content: Content, header: _Message | None) -> tuple[str, ...]:
     rule = plurals_of(content.target or normal_tag(language or "en"))
     count, expression = (int(own[1]), own[2]) if own is not None else (rule.count, rule.expression)
     try:
-        one = c2py(expression)(1) if count > 1 else None
+        form_of = c2py(expression)
+        one, shared = (form_of(1) if count > 1 else None), form_of(1) == form_of(21)
     except (ValueError, ArithmeticError) as error:
         assert header is not None
         raise content.error(header.forms[0].start, f"invalid Plural-Forms ({error}); correct the header") from None
-    return tuple("msgid" if form == one else "msgid_plural" for form in range(count))
+    single = SHARED if shared else "msgid"
+    return tuple(single if form == one else "msgid_plural" for form in range(count))
+
+
+def _source(text: dict[str, str], name: str) -> str:
+    """The text of a plural form. `a day` is no text for 21 days: a shared form needs the number."""
+    if name == SHARED:
+        complete = sorted(_FORMATS.findall(text["msgid"])) == sorted(_FORMATS.findall(text["msgid_plural"]))
+        name = "msgid" if complete else "msgid_plural"
+    return text[name]
 
 
 def _header(content: Content, message: _Message) -> Iterator[Patch]:
@@ -229,7 +242,7 @@ class _Catalogued(Entry):
     def __init__(self, content: Content, message: _Message, sources_of: tuple[str, ...], style: _Style) -> None:
         self.content, self.message, self.style = content, message, style
         text = {name: string.value for name, string in message.parts.items()}
-        sources = [text[name] for name in sources_of] if "msgid_plural" in text else [text["msgid"]]
+        sources = [_source(text, name) for name in sources_of] if "msgid_plural" in text else [text["msgid"]]
         targets = [string.value for string in message.forms.values()]
         done = all(targets) and len(targets) == len(sources)
         state = State.FUZZY if "fuzzy" in message.flags and any(targets) else State.TRANSLATED

@@ -8,8 +8,8 @@ from knnmt.documents.messages import message
 from knnmt.documents.unit import Entry
 
 # a logical line: what a backslash at its end continues belongs to it
-_LINE = re.compile(r"[ \t\f]*+(?:[#!][^\r\n]*|((?:[^\\\r\n]|\\(?:\r\n|[\s\S]|\Z))+))?(?:\r\n|\r|\n|\Z)")
-_KEY = re.compile(r"((?:[^\\:= \t\f]|\\(?:\r\n|[\s\S]))*)[ \t\f]*[:=]?[ \t\f]*")
+_LINE = re.compile(r"[ \t\f]*+(?:[#!][^\r\n]*|((?:[^\\\r\n]++|\\(?:\r\n|[\s\S]|\Z))++))?(?:\r\n|\r|\n|\Z)")
+_KEY = re.compile(r"((?:[^\\:= \t\f]++|\\(?:\r\n|[\s\S]))*+)[ \t\f]*[:=]?[ \t\f]*")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(?:\r\n|\r|\n)[ \t\f]*|([\s\S]))")
 _UNESCAPED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 _ARGUMENT = re.compile(r"\{\d")  # MessageFormat: apostrophes are doubled
