@@ -82,10 +82,10 @@ def match_sentences(
         _count(table, factor, shift, parts, hidden, own)
         _list_best(table, best[sentence], scores)
         hits, bounds = _score_in_full(parts, own, told[begin:behind], counts > offered, best[sentence], scores)
-        order = np.argsort(-(scores << 32 | (np.int64(TOP) - best[sentence] - 1)))  # of equals, the lower number first
+        order = np.argsort(-(scores << 32 | (np.int64(TOP) - best[sentence] - 1)))  # of equals the lower number first
         highest = np.float32(max(1, scores[order[0]]))
-        lists, alikes = np.empty((behind - begin, offered, 2), np.int64), np.empty((behind - begin, offered), np.float32)
-        used = np.zeros(behind - begin, np.int64)
+        lists = np.empty((behind - begin, offered, 2), np.int64)  # the candidates of each type: number and part
+        alikes, used = np.empty((behind - begin, offered), np.float32), np.zeros(behind - begin, np.int64)
         for place in order:
             if best[sentence, place] < 0:
                 continue

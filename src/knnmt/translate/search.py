@@ -17,7 +17,7 @@ from knnmt.ready import ready, searched
 from knnmt.retrieval.session import Retriever
 from knnmt.trace import Trace
 
-KEPT = 1 << 21  # bytes that retrieval needs for each sentence while it selects, whatever the store: postings that are walked
+KEPT = 1 << 21  # bytes that a sentence needs while it selects, whatever the store: for the postings that it walks
 CACHED = 1.0  # seconds in which compiled loops are read from the cache on disk
 
 
