@@ -78,6 +78,25 @@ def take(context: Any, address: Any, count: Any) -> Any:
 
 
 @intrinsic
+def element(context: Any, kind: Any, address: Any, index: Any) -> Any:
+    """What is at a place of an array, by the array's address. kind: a literal, the bits of its integers (those of up to
+    32 are given as int32), or 0 for float32."""
+    from llvmlite import ir
+    from numba.core import types
+
+    bits = kind.literal_value
+    given = types.int64 if bits == 64 else types.int32 if bits else types.float32
+
+    def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        stored = ir.IntType(bits) if bits else ir.FloatType()
+        place = builder.gep(builder.inttoptr(arguments[1], stored.as_pointer()), [arguments[2]])
+        found = builder.load(place)
+        return builder.sext(found, ir.IntType(32)) if 0 < bits < 32 else found
+
+    return given(kind, types.int64, types.int64), write
+
+
+@intrinsic
 def larger(context: Any, one: Any, other: Any) -> Any:
     """The larger of two float32, none of them NaN: unlike `max`, in loops that LLVM makes vectors of."""
     from numba.core import types

@@ -48,7 +48,7 @@ class CompiledSearch(Search):
 
     def match(self, index: Index, asked: Asked, limits: Limits) -> Matches:
         """The stored tokens that match those of sentences."""
-        return match(self.buffers, index, asked, limits)
+        return match(index, asked, limits)
 
     def mix(self, logits: Tensor, normaliser: Tensor, tokens: Tensor, log_p: Tensor, weight: Tensor) -> Tensor:
         """Mix p_kNN into logits in place."""

@@ -1,7 +1,7 @@
-"""`match` on a CPU, compiled with numba: each sentence counts its segments in a small table of its own.
+"""`match` on a CPU, compiled with numba: one loop, sentence by sentence.
 
-The tables have open addressing, and are at most two thirds full: (slots, 2), a segment + 1 and its score. Where a store
-has few segments, each has a slot of its own. Several parts are taken one after the other, all sentences at a time.
+All that a sentence needs stays in the processor's cache while it is worked on, and is used again by the next. A
+sentence looks into all parts of a store, which are as many arrays: the loop has their addresses.
 """
 
 from typing import Any
@@ -10,260 +10,243 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from knnmt.loops import compiled, share_out
+from knnmt.loops import compiled, element, share_out
 from knnmt.search.matches import Asked, Index, Limits, Matches
-from knnmt.search.nearest import Buffers
 
 Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.float32]
-Bytes = NDArray[np.int8]
+Flags = NDArray[np.bool_]
 
 WORTH = 1 << 13  # postings or candidates that are worth a thread
-LEAST = 1 << 4  # slots of a table
+LEAST = 4  # log2 of the slots of a table, at least
 FEW = 1 << 16  # segments that have a slot each
-MIXED = 2_654_435_769  # 2^32 by the golden ratio: neighbouring segments lie far apart in a table
+SCATTERED = 2_654_435_769  # 2^32 by the golden ratio: neighbouring segments lie far apart in a table
 TOP = 1 << 31  # above the number of any segment
+# columns of the table of parts: addresses, numbers before it, its segments, the address of the states that it is asked
+SEGMENTS, SHARES, STATES, STARTS, TOKENS, FIRST_TOKEN, FIRST_SEGMENT, COUNT, ASKED = range(9)
 
 
-def match(buffers: Buffers, index: Index, asked: Asked, limits: Limits) -> Matches:
-    """Find the matches by compiled loops."""
-    return _Matching(buffers, index, asked, limits).matches()
-
-
-class _Matching:
-    """A batch of sentences while their matches are found."""
-
-    def __init__(self, buffers: Buffers, index: Index, asked: Asked, limits: Limits) -> None:
-        self.index, self.asked, self.limits, self.batch = index, asked, limits, len(limits.by_both)
-        every = torch.arange(self.batch + 1)
-        self.kinds, self.queries = (torch.searchsorted(owner, every).numpy() for owner in (asked.owner, asked.sentence))
-        walked = torch.zeros(self.batch, dtype=torch.int64).index_add_(0, asked.owner, asked.walked.sum(dim=1))
-        self.walked = walked.numpy()
-        few = index.segments <= FEW
-        slots = torch.full_like(walked, index.segments) if few else 1.5 * walked
-        shifts = 32 - slots.clamp_min(LEAST).log2().ceil().long()
-        factor = 1 << int(shifts[0]) if few else MIXED
-        offsets = torch.nn.functional.pad((1 << (32 - shifts)).cumsum(0), (1, 0))
-        tables = buffers.lend(self, (int(offsets[-1]), 2)).view(torch.int32)
-        self.tables = np.uint32(factor), offsets.numpy(), shifts.numpy(), tables.numpy()
-        hidden = index.hidden
-        self.hidden = np.empty(0, np.bool_) if hidden is None else hidden.numpy()
-        lists = buffers.lend(self, (len(asked.kind), limits.offered, 3))
-        self.lists = lists.numpy(), lists.view(torch.int32).numpy(), np.zeros(len(asked.kind), np.int64)
-
-    def matches(self) -> Matches:
-        """All of it."""
-        asked, limits, last = self.asked, self.limits, len(self.index.parts) - 1
-        best = np.empty((self.batch, limits.best), np.int64)
-        scores = np.empty((self.batch, limits.best), np.int64)
-        for number, part in enumerate(self.index.parts):
-            arrays = part.segments.numpy(), part.shares.numpy(), self.hidden
-            starts, _, ends = self._bounds(number)
-            share_out(
-                count, self.walked, WORTH, part.first_segment, number == 0, number == last, *arrays, self.kinds,
-                starts, ends, *self.tables, best, scores,
-            )  # fmt: skip
-        told, per_sentence = asked.told.numpy(), np.full(self.batch, limits.best)
-        for number, part in enumerate(self.index.parts):
-            arrays = part.shares.numpy(), part.starts.numpy(), part.tokens.numpy()
-            share_out(
-                score_in_full, per_sentence, WORTH // 16, part.first_segment, number == last, *arrays, self.kinds,
-                *self._bounds(number), told, *self.tables, best, scores,
-            )  # fmt: skip
-        total = asked.sizes.sum(dim=1).numpy()
-        kind, work = asked.kind.numpy(), np.diff(self.queries) * limits.offered
-        for number, (part, states, step) in enumerate(zip(self.index.parts, asked.states, asked.step, strict=True)):
-            content = part.segments.numpy(), part.states.numpy(), part.starts.numpy(), part.tokens.numpy(), self.hidden
-            share_out(
-                offer, work, WORTH, part.first_segment, part.first_token, *content, states.numpy(), np.float32(step**2),
-                self.kinds, *self._bounds(number)[:2], total, self.queries, kind, *self.tables, best,
-                scores, *self.lists,
-            )  # fmt: skip
-        by_both, by_state = limits.by_both.numpy(), limits.by_state.numpy()
-        most = int(by_both.max()), int(by_state.max())
-        chosen = np.empty((len(kind), sum(most)), np.int64)
-        sentence = asked.sentence.numpy()
-        share_out(
-            choose, np.maximum(self.lists[2], 1), WORTH, sentence, by_both, by_state, most[0], np.float32(limits.alike),
-            *self.lists, chosen,
-        )  # fmt: skip
-        return Matches(torch.from_numpy(chosen), torch.from_numpy(best))
-
-    def _bounds(self, part: int) -> tuple[Ints, Ints, Ints]:
-        """Where the tokens of the U types begin in a part, where they end, and where those end that are walked."""
-        starts, sizes, walked = (each[:, part] for each in (self.asked.starts, self.asked.sizes, self.asked.walked))
-        return starts.contiguous().numpy(), (starts + sizes).numpy(), (starts + walked).numpy()
+def match(index: Index, asked: Asked, limits: Limits) -> Matches:
+    """Find the matches by a compiled loop."""
+    batch, every = len(limits.by_both), torch.arange(len(limits.by_both) + 1)
+    kinds, queries = (torch.searchsorted(owner, every).numpy() for owner in (asked.owner, asked.sentence))
+    states = [each.contiguous() for each in asked.states]
+    parts = np.array(
+        [
+            (*(each.data_ptr() for each in part[:5]), part.first_token, part.first_segment, len(part.starts) - 1,
+             own.data_ptr())
+            for part, own in zip(index.parts, states, strict=True)
+        ]
+    )  # fmt: skip
+    ranges = torch.stack((asked.starts, asked.starts + asked.walked, asked.starts + asked.sizes)).numpy()
+    walked = asked.walked.sum(dim=1).numpy()
+    total = asked.sizes.sum(dim=1).numpy()
+    by_both, by_state = limits.by_both.numpy(), limits.by_state.numpy()
+    apart = int(by_both.max(initial=0))
+    chosen = np.empty((len(asked.kind), apart + int(by_state.max(initial=0))), np.int64)
+    best = np.empty((batch, limits.best), np.int64)
+    work = np.diff(np.append(0, walked.cumsum())[kinds]) + np.diff(queries) * limits.offered
+    share_out(
+        match_sentences, work, WORTH, parts, np.square(asked.step, dtype=np.float32), index.segments,
+        np.empty(0, np.bool_) if index.hidden is None else index.hidden.numpy(), kinds, ranges, walked, total,
+        asked.told.numpy(), queries, asked.kind.numpy(), states[0].size(1), limits.offered, np.float32(limits.alike),
+        by_both, by_state, apart, best, chosen,
+    )  # fmt: skip
+    return Matches(torch.from_numpy(chosen), torch.from_numpy(best))
 
 
 @compiled
-def count(
-    first: int, last: int, before: int, empty: bool, done: bool, segments: Ints, shares: Ints,
-    hidden: NDArray[np.bool_], kinds: Ints, starts: Ints, ends: Ints, factor: int, offsets: Ints, shifts: Ints,
-    tables: Ints, best: Ints, scores: Ints,
+def match_sentences(
+    first: int, last: int, parts: Ints, units: Floats, segments: int, hidden: Flags, kinds: Ints, ranges: Ints,
+    walked: Ints, total: Ints, told: Flags, queries: Ints, of: Ints, width: int, offered: int, alike: float,
+    by_both: Ints, by_state: Ints, apart: int, best: Ints, chosen: Ints,
 ) -> None:  # fmt: skip
-    """Add the postings of a part to the tables of sentences first to last, and when all parts are done list the best.
+    """Fill in the best segments (B, best) of sentences first to last, and what each token chose (Q, M).
 
-    before: segments of earlier parts; empty: whether nothing was added yet; kinds: (B + 1,), where each sentence's
-    types begin; starts, ends: (U,), of each type's tokens that are walked
+    parts: (P, 9), by the columns above; units: (P,), what a squared distance counts; kinds, queries: (B + 1,), where
+    the types and tokens of a sentence begin; ranges: (3, U, P), where the stored tokens of a type begin, where those
+    end that are walked, and where all end; walked, total: (U,), how many these are; of: (Q,), the type of each token;
+    width: numbers of a state; apart: the first column of those chosen by distance alone
     """
+    wide = LEAST  # log2 of the slots of the largest table
     for sentence in range(first, last):
-        table = tables[offsets[sentence] : offsets[sentence + 1]]
-        if empty:
-            table[:] = 0
-        for kind in range(kinds[sentence], kinds[sentence + 1]):
-            for at in range(starts[kind], ends[kind]):
-                segment = before + segments[at]
-                if len(hidden) == 0 or not hidden[segment]:
-                    slot = _slot(table, factor, shifts[sentence], segment)
-                    table[slot, 0] = segment + 1
-                    table[slot, 1] += shares[at]
-        if done:
-            heap = np.zeros(best.shape[1], np.int64)
-            least = np.int64(1)
-            for slot in range(len(table)):
-                if table[slot, 1] >= least:
-                    _replace_least(heap, np.int64(table[slot, 1]) << 32 | (np.int64(TOP) - table[slot, 0]))
-                    least = max(np.int64(1), heap[0] >> 32)
-            _unpack(heap, best[sentence], scores[sentence])
-
-
-@compiled
-def score_in_full(
-    first: int, last: int, before: int, done: bool, shares: Ints, begins: Ints, tokens: Ints, kinds: Ints,
-    starts: Ints, stops: Ints, ends: Ints, told: NDArray[np.bool_], factor: int, offsets: Ints, shifts: Ints,
-    tables: Ints, best: Ints, scores: Ints,
-) -> None:  # fmt: skip
-    """Add to the scores of the best segments what their tokens in a part add that were not walked; when all parts are
-    done, order them again, and note the scores in the tables. begins, tokens: the tokens of each segment."""
+        wide = max(wide, _bits(segments, walked[kinds[sentence] : kinds[sentence + 1]].sum()))
+    slots = np.empty((1 << wide, 2), np.int32)
+    scores = np.empty(best.shape[1], np.int64)
     for sentence in range(first, last):
-        for place in range(best.shape[1]):
-            segment = best[sentence, place] - before
-            if best[sentence, place] < 0 or segment < 0 or segment >= len(begins) - 1:
+        begin, behind = kinds[sentence], kinds[sentence + 1]
+        own, counts = ranges[:, begin:behind], total[begin:behind]
+        bits = _bits(segments, walked[begin:behind].sum())
+        table, shift = slots[: 1 << bits], 32 - bits
+        factor = SCATTERED if segments > FEW else 1 << shift
+        _count(table, factor, shift, parts, hidden, own)
+        _list_best(table, best[sentence], scores)
+        hits, bounds = _score_in_full(parts, own, told[begin:behind], counts > offered, best[sentence], scores)
+        order = np.argsort(-(scores << 32 | (np.int64(TOP) - best[sentence] - 1)))  # of equals the lower number first
+        highest = np.float32(max(1, scores[order[0]]))
+        lists = np.empty((behind - begin, offered, 2), np.int64)  # the candidates of each type: number and part
+        alikes, used = np.empty((behind - begin, offered), np.float32), np.zeros(behind - begin, np.int64)
+        for place in order:
+            if best[sentence, place] < 0:
                 continue
-            kind, behind = kinds[sentence], kinds[sentence + 1]
-            for at in range(begins[segment], begins[segment + 1]):
-                token = tokens[at]
-                while kind < behind and stops[kind] <= token:
-                    kind += 1
-                if kind == behind:
-                    break
-                if token >= ends[kind] and token >= starts[kind] and told[kind]:
-                    scores[sentence, place] += shares[token]
-        if done:
-            table = tables[offsets[sentence] : offsets[sentence + 1]]
-            heap = np.zeros(best.shape[1], np.int64)
-            for place in range(best.shape[1]):
-                if best[sentence, place] >= 0:
-                    slot = _slot(table, factor, shifts[sentence], best[sentence, place])
-                    table[slot, 1] = scores[sentence, place]
-                    heap[place] = scores[sentence, place] << 32 | (np.int64(TOP) - best[sentence, place] - 1)
-            _unpack(heap, best[sentence], scores[sentence])
-
-
-@compiled
-def offer(
-    first: int, last: int, before: int, before_tokens: int, segments: Ints, rows: Bytes, begins: Ints, tokens: Ints,
-    hidden: NDArray[np.bool_], states: Floats, unit: float, kinds: Ints, starts: Ints, stops: Ints, total: Ints,
-    queries: Ints, of: Ints, factor: int, offsets: Ints, shifts: Ints, tables: Ints, best: Ints, scores: Ints,
-    values: Floats, numbers: Ints, used: Ints,
-) -> None:  # fmt: skip
-    """List the candidates of a part for the tokens of sentences first to last: squared distance, segment similarity and
-    number, (Q, offered, 3), `used` (Q,) of them.
-
-    All tokens of its type if they are no more than that, else the first of them in the sentence's best segments.
-    """
-    most = values.shape[1]
-    for sentence in range(first, last):
-        table, begin, behind = tables[offsets[sentence] : offsets[sentence + 1]], kinds[sentence], kinds[sentence + 1]
-        highest = np.float32(max(1, scores[sentence, 0]))
-        # the hits of each type that is frequent, as a list: `following` of a hit is the next one's place, or -1
-        heads, tails = np.full(behind - begin, -1, np.int64), np.full(behind - begin, -1, np.int64)
-        longest = 0
-        for place in range(best.shape[1]):
-            segment = best[sentence, place] - before
-            if best[sentence, place] >= 0 and 0 <= segment < len(begins) - 1:
-                longest += begins[segment + 1] - begins[segment]
-        found, similar, following = np.empty(longest, np.int64), np.empty(longest, np.float32), np.full(longest, -1)
-        hit = 0
-        for place in range(best.shape[1]):
-            segment = best[sentence, place] - before
-            if best[sentence, place] < 0 or segment < 0 or segment >= len(begins) - 1:
-                continue
-            kind = begin
-            for at in range(begins[segment], begins[segment + 1]):
-                token = tokens[at]
-                while kind < behind and stops[kind] <= token:
-                    kind += 1
-                if kind == behind:
-                    break
-                if token >= starts[kind] and total[kind] > most:
-                    found[hit], similar[hit] = token, np.float32(scores[sentence, place]) / highest
-                    if heads[kind - begin] < 0:
-                        heads[kind - begin] = hit
-                    else:
-                        following[tails[kind - begin]] = hit
-                    tails[kind - begin] = hit
-                    hit += 1
+            table[_slot(table, factor, shift, best[sentence, place]), 1] = scores[place]
+            for hit in range(bounds[place], bounds[place + 1]):
+                kind = hits[hit, 0]
+                if used[kind] < offered:
+                    lists[kind, used[kind], 0], lists[kind, used[kind], 1] = hits[hit, 1], hits[hit, 2]
+                    alikes[kind, used[kind]] = np.float32(scores[place]) / highest
+                    used[kind] += 1
+        _offer_all(table, factor, shift, parts, hidden, own, counts, highest, lists, alikes, used)
+        best[sentence] = best[sentence][order]
         for query in range(queries[sentence], queries[sentence + 1]):
-            kind, place = of[query], used[query]
-            state = states[query]
-            if total[kind] <= most:
-                for token in range(starts[kind], stops[kind]):
-                    segment = before + segments[token]
-                    if len(hidden) == 0 or not hidden[segment]:
-                        values[query, place, 0] = unit * _squared(rows[token], state)
-                        values[query, place, 1] = (
-                            np.float32(table[_slot(table, factor, shifts[sentence], segment), 1]) / highest
-                        )
-                        numbers[query, place, 2] = before_tokens + token
-                        place += 1
-            else:
-                at = heads[kind - begin]
-                while at >= 0 and place < most:
-                    values[query, place, 0] = unit * _squared(rows[found[at]], state)
-                    values[query, place, 1] = similar[at]
-                    numbers[query, place, 2] = before_tokens + found[at]
-                    place += 1
-                    at = following[at]
-            used[query] = place
+            kind = of[query] - begin
+            _choose(
+                parts, units, query, width, lists[kind, : used[kind]], alikes[kind], alike, by_both[sentence],
+                by_state[sentence], apart, chosen[query],
+            )  # fmt: skip
 
 
 @compiled
-def choose(
-    first: int, last: int, sentences: Ints, by_both: Ints, by_state: Ints, apart: int, alike: float, values: Floats,
-    numbers: Ints, used: Ints, chosen: Ints,
+def _bits(segments: int, walked: int) -> int:
+    """The log2 of the slots of a table: one for each segment if they are few, else half as many again as are walked."""
+    wanted = segments if segments <= FEW else walked + walked // 2
+    bits = LEAST
+    while (1 << bits) < wanted + 1:
+        bits += 1
+    return bits
+
+
+@compiled
+def _count(table: Ints, factor: int, shift: int, parts: Ints, hidden: Flags, ranges: Ints) -> None:
+    """Add the postings that a sentence walks to a table of segments and their scores."""
+    table[:] = 0
+    for part in range(len(parts)):
+        segments, shares, before = parts[part, SEGMENTS], parts[part, SHARES], parts[part, FIRST_SEGMENT]
+        for kind in range(ranges.shape[1]):
+            for at in range(ranges[0, kind, part], ranges[1, kind, part]):
+                segment = before + element(32, segments, at)
+                if len(hidden) == 0 or not hidden[segment]:
+                    slot = _slot(table, factor, shift, segment)
+                    table[slot, 0] = segment + 1
+                    table[slot, 1] += element(16, shares, at)
+
+
+@compiled
+def _list_best(table: Ints, best: Ints, scores: Ints) -> None:
+    """List the best segments of a table, in no certain order, with their scores; -1 and 0 for none."""
+    heap = np.zeros(len(best), np.int64)
+    least = np.int64(1)
+    for slot in range(len(table)):
+        if table[slot, 1] >= least:
+            _replace_least(heap, np.int64(table[slot, 1]) << 32 | (np.int64(TOP) - table[slot, 0]))
+            least = max(np.int64(1), heap[0] >> 32)
+    for place in range(len(heap)):
+        scores[place] = heap[place] >> 32
+        best[place] = np.int64(TOP) - (heap[place] & 0xFFFFFFFF) - 1 if heap[place] > 0 else -1
+
+
+@compiled
+def _score_in_full(parts: Ints, ranges: Ints, told: Flags, frequent: Flags, best: Ints, scores: Ints) -> Any:
+    """Walk the tokens of the best segments: add what was not walked to their scores, and list the tokens of frequent
+    types: type, number in the part, and part. (hits, 3), and where those of each segment begin, (best + 1,)."""
+    longest = 0
+    for place in range(len(best)):
+        if best[place] >= 0:
+            part = _part(parts, FIRST_SEGMENT, best[place])
+            at = best[place] - parts[part, FIRST_SEGMENT]
+            longest += element(64, parts[part, STARTS], at + 1) - element(64, parts[part, STARTS], at)
+    hits, bounds = np.empty((longest, 3), np.int64), np.zeros(len(best) + 1, np.int64)
+    hit, kinds = 0, ranges.shape[1]
+    for place in range(len(best)):
+        if best[place] >= 0:
+            part = _part(parts, FIRST_SEGMENT, best[place])
+            segment, kind = best[place] - parts[part, FIRST_SEGMENT], 0
+            begins = parts[part, STARTS]
+            for at in range(element(64, begins, segment), element(64, begins, segment + 1)):
+                token = element(32, parts[part, TOKENS], at)
+                while kind < kinds and ranges[2, kind, part] <= token:
+                    kind += 1
+                if kind == kinds:
+                    break
+                if token >= ranges[0, kind, part]:
+                    if told[kind] and token >= ranges[1, kind, part]:
+                        scores[place] += element(16, parts[part, SHARES], token)
+                    if frequent[kind]:
+                        hits[hit, 0], hits[hit, 1], hits[hit, 2] = kind, token, part
+                        hit += 1
+        bounds[place + 1] = hit
+    return hits, bounds
+
+
+@compiled
+def _offer_all(
+    table: Ints, factor: int, shift: int, parts: Ints, hidden: Flags, ranges: Ints, total: Ints, highest: float,
+    lists: Ints, alikes: Floats, used: Ints,
 ) -> None:  # fmt: skip
-    """Choose the candidates of tokens first to last, by distance and segment, and from column `apart` by distance."""
-    for query in range(first, last):
-        chosen[query] = -1
-        count = used[query]
-        typical = np.float32(0.0)
-        for place in range(count):
-            typical += values[query, place, 0]
-        scale = np.float32(1.0) / max(typical / np.float32(max(1, count)), np.float32(1e-6))
-        both = np.full(min(by_both[sentences[query]], count), np.iinfo(np.int64).min)
-        state = np.full(min(by_state[sentences[query]], count), np.iinfo(np.int64).min)
-        for place in range(count):
-            distance = values[query, place, 0]
-            rank = distance * scale + alike * (np.float32(1.0) - values[query, place, 1])
-            if len(both):
-                _replace_least(both, -(np.int64(np.float32(rank).view(np.int32)) << 32 | place))
-            if len(state):
-                _replace_least(state, -(np.int64(np.float32(distance).view(np.int32)) << 32 | place))
-        for place in range(len(both)):
-            chosen[query, place] = numbers[query, -both[place] & 0xFFFFFFFF, 2]
-        for place in range(len(state)):
-            chosen[query, apart + place] = numbers[query, -state[place] & 0xFFFFFFFF, 2]
+    """List all stored tokens of the types that are not frequent, with the similarity of their segments."""
+    for kind in range(len(used)):
+        if total[kind] > alikes.shape[1]:
+            continue
+        for part in range(len(parts)):
+            for token in range(ranges[0, kind, part], ranges[2, kind, part]):
+                segment = parts[part, FIRST_SEGMENT] + element(32, parts[part, SEGMENTS], token)
+                if len(hidden) == 0 or not hidden[segment]:
+                    lists[kind, used[kind], 0], lists[kind, used[kind], 1] = token, part
+                    score = table[_slot(table, factor, shift, segment), 1]
+                    alikes[kind, used[kind]] = np.float32(score) / highest
+                    used[kind] += 1
 
 
 @compiled
-def _squared(row: Bytes, state: Floats) -> Any:
-    """The squared distance of a row in bytes (p,) to a state (p,)."""
+def _choose(
+    parts: Ints, units: Floats, query: int, width: int, tokens: Ints, alikes: Floats, alike: float, by_both: int,
+    by_state: int, apart: int, chosen: Ints,
+) -> None:  # fmt: skip
+    """Choose of the tokens offered (n, 2) by distance and segment, and from column `apart` on by distance."""
+    chosen[:] = -1
+    count = len(tokens)
+    distances = np.empty(count, np.float32)
+    typical = np.float32(0.0)
+    for place in range(count):
+        part = tokens[place, 1]
+        row, state = parts[part, STATES] + tokens[place, 0] * width, parts[part, ASKED] + 4 * query * width
+        distances[place] = units[part] * _squared(row, state, width)
+        typical += distances[place]
+    scale = np.float32(1.0) / max(typical / np.float32(max(1, count)), np.float32(1e-6))
+    both = np.full(min(by_both, count), np.iinfo(np.int64).min)
+    state_only = np.full(min(by_state, count), np.iinfo(np.int64).min)
+    for place in range(count):
+        distance = distances[place]
+        rank = distance * scale + alike * (np.float32(1.0) - alikes[place])
+        if len(both):
+            _replace_least(both, -(np.int64(np.float32(rank).view(np.int32)) << 32 | place))
+        if len(state_only):
+            _replace_least(state_only, -(np.int64(np.float32(distance).view(np.int32)) << 32 | place))
+    for place in range(len(both)):
+        taken = -both[place] & 0xFFFFFFFF
+        chosen[place] = parts[tokens[taken, 1], FIRST_TOKEN] + tokens[taken, 0]
+    for place in range(len(state_only)):
+        taken = -state_only[place] & 0xFFFFFFFF
+        chosen[apart + place] = parts[tokens[taken, 1], FIRST_TOKEN] + tokens[taken, 0]
+
+
+@compiled
+def _squared(row: int, state: int, width: int) -> Any:
+    """The squared distance of a row in bytes to a state, both (width,), by their addresses."""
     total = np.float32(0.0)
-    for at in range(len(row)):
-        apart = np.float32(row[at]) - state[at]
+    for at in range(width):
+        apart = np.float32(element(8, row, at)) - element(0, state, at)
         total += apart * apart
     return total
+
+
+@compiled
+def _part(parts: Ints, column: int, number: int) -> int:
+    """The part that something with a number of the store is in."""
+    part = len(parts) - 1
+    while part > 0 and parts[part, column] > number:
+        part -= 1
+    return part
 
 
 @compiled
@@ -289,12 +272,3 @@ def _replace_least(heap: Ints, item: Any) -> None:
         heap[at] = heap[child]
         at, child = child, 2 * child + 1
     heap[at] = item
-
-
-@compiled
-def _unpack(heap: Ints, segments: Ints, scores: Ints) -> None:
-    """From packed scores and segments, 0 for none, to both, the best first; -1 and 0 for none."""
-    heap[:] = np.sort(heap)[::-1]
-    for place in range(len(heap)):
-        scores[place] = heap[place] >> 32
-        segments[place] = np.int64(TOP) - (heap[place] & 0xFFFFFFFF) - 1 if heap[place] > 0 else -1

@@ -22,7 +22,7 @@ def mix(logits: Tensor, normaliser: Tensor, tokens: Tensor, log_p: Tensor, weigh
     """`search.mix.mix` by a compiled loop."""
     after = np.empty(normaliser.shape, np.float32)
     arrays = (each.numpy() for each in (logits, normaliser, tokens, log_p, weight))
-    share_evenly(mix_rows, len(after), log_p[0].numel() if len(after) else 0, WORTH, *arrays, after)
+    share_evenly(mix_rows, len(after), log_p.size(1) * log_p.size(2), WORTH, *arrays, after)
     return torch.from_numpy(after)
 
 

@@ -202,10 +202,10 @@ def look_up(
                 into = found.ctypes.data + 4 * (beam * room + panel * COLUMNS)
                 start = queries.ctypes.data + 4 * beam * width
                 if beam + ROWS <= beams:
-                    tile(5, 2, at, start, 4 * width, width, 0, into, 4 * room)
+                    tile(ROWS, MIXED, at, start, 4 * width, width, 0, into, 4 * room)
                     beam += ROWS
                 else:
-                    tile(1, 2, at, start, 4 * width, width, 0, into, 4 * room)
+                    tile(1, MIXED, at, start, 4 * width, width, 0, into, 4 * room)
                     beam += 1
         for beam in range(beams):
             near, whole = _softmax(found[beam, :count], own[beam], doublings, root, bits)

@@ -19,7 +19,7 @@ from knnmt.ready import ready, searched
 from knnmt.retrieval.session import Retriever
 from knnmt.trace import Trace
 
-KEPT = 16  # bytes that retrieval needs for each sentence and segment of a store, while it selects
+KEPT = 1 << 21  # bytes that a sentence needs while it selects, whatever the store: for the postings that it walks
 CACHED = 1.0  # seconds in which compiled loops are read from the cache on disk
 
 
@@ -54,7 +54,7 @@ class BatchSearch:
         """
         model, settings = self.model, self.settings
         ready(CACHED)
-        kept = KEPT * len(self.retriever.store) if self.retriever is not None else 0
+        kept = KEPT if self.retriever is not None else 0
         found: list[list[Hypothesis]] = [[]] * len(pieces)
         groups = [list(range(len(pieces)))] if model.shortlists is None or bound else model.shortlists.split(pieces)
         ahead = deque(

@@ -41,21 +41,22 @@ def texts() -> list[str]:
     return [" ".join(words[start : start + 2 + start % 5]) for start in range(9)]
 
 
-def test_every_system_does_all_its_work_at_no_weight(model: Model, store: Datastore, texts: list[str]) -> None:
+def test_every_system_does_all_its_work_at_so_small_a_weight(model: Model, store: Datastore, texts: list[str]) -> None:
     options = TranslateSettings(beam=2, batch_size=4)
     base_steps = Steps()
     base = Translator(model, trace=base_steps).translate(texts, options)
     for system in served(store):
-        steps, chosen = Steps(), RetrievalSettings(system=system, k=4, weight=0.0)
+        steps, chosen = Steps(), RetrievalSettings(system=system, k=4, weight=BenchSettings().weight)
         translator = Translator(model, store, retrieval=chosen, trace=steps)
-        looked_up = 0
+        looked_up = mixed = 0
         original = SentenceLookup.weight
 
         def count(self: SentenceLookup, found: Neighbours, *others: Any, original: Any = original) -> Tensor:
-            nonlocal looked_up
+            nonlocal looked_up, mixed
             looked_up += 1
             assert bool((found.log_p > -torch.inf).any())
             weight: Tensor = original(self, found, *others)
+            mixed += int((weight > 0).any())
             return weight
 
         with pytest.MonkeyPatch.context() as patch:
@@ -64,6 +65,7 @@ def test_every_system_does_all_its_work_at_no_weight(model: Model, store: Datast
         assert [each.tokens for each in found] == [each.tokens for each in base]
         assert steps.sentences == base_steps.sentences
         assert looked_up == len(steps.sentences)
+        assert mixed
 
 
 def test_rows_of_all_systems(model: Model, store: Datastore, texts: list[str]) -> None:

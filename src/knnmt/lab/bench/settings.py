@@ -12,7 +12,8 @@ OF_RETRIEVAL = ("k", "c", "nprobe", "store")  # base MT is the same at every val
 
 
 class BenchSettings(Settings):
-    """What is timed. λ = 0 gives every system base MT's output, and so as many decoding steps; the work is all done."""
+    """What is timed. With so small a λ every system gives base MT's output, in as many decoding steps, and does all its
+    work; with λ = 0 mixing would be skipped."""
 
     systems: tuple[str, ...] = Field(default=(), description="systems beside base MT; default: all of the store")
     pairs: int = Field(default=10, ge=2, description="interleaved rounds of base MT and each system")
@@ -26,7 +27,7 @@ class BenchSettings(Settings):
     index: bool = Field(default=False, description="search the store's FAISS index")
     nprobe: int = Field(default=32, ge=1, description="lists searched, of a FAISS index or large types")
     weight: float = Field(
-        default=0.0, ge=0, le=1, alias="lambda", description="weight of p_kNN; at 0 all systems take the same steps"
+        default=1e-30, ge=0, le=1, alias="lambda", description="weight of p_kNN; so small, it changes no translation"
     )
     length: int | None = Field(default=None, ge=2, description="source tokens of each text; default: the input's own")
     engines: bool = Field(default=False, description="also time generate() and, if installed, CTranslate2")
