@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from knnmt.loops import compiled, largest, logarithms, powers_of_two, share_out
-from knnmt.model.tiles import COLUMNS, ROWS, tile
+from knnmt.model.tiles import COLUMNS, MIXED, ROWS, tile
 from knnmt.search.nearest import Buffers
 from knnmt.search.rows import Keys, ProjectedRows
 from knnmt.search.softmax import Shares, Softmax, by_token
