@@ -16,7 +16,9 @@ Excalidraw (English in code split by a bundler) and 140 of TiddlyWiki.
 import argparse
 import csv
 import re
+import shutil
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -79,18 +81,21 @@ class Package:
     def download(self, folder: Path) -> list[Path]:
         """Its archives, downloaded if they are not there; nothing where they cannot be had."""
         if not (found := self.archives(folder)):
-            for name in self.name.split("+"):
-                subprocess.run(self._command(name), cwd=folder, capture_output=True, check=False)
+            for command in self._commands():
+                if shutil.which(command[0]):
+                    subprocess.run(command, cwd=folder, capture_output=True, check=False)
             found = self.archives(folder)
         return found
 
-    def _command(self, name: str) -> list[str]:
-        if self.kind == "pypi":
-            options = "--no-deps --only-binary=:all: --ignore-requires-python".split()
-            return ["pip", "download", "-q", *options, f"{name}=={self.version}"]
-        return ["npm", "pack", f"{name}@{self.version}"] if self.kind == "npm" else [
-            "apt-get", "download", f"{name}={self.version}"
-        ]  # fmt: skip
+    def _commands(self) -> Iterator[list[str]]:
+        for name in self.name.split("+"):
+            if self.kind == "pypi":
+                options = "--quiet --no-deps --only-binary=:all: --ignore-requires-python".split()
+                yield [sys.executable, "-m", "pip", "download", *options, f"{name}=={self.version}"]
+            elif self.kind == "npm":
+                yield ["npm", "pack", f"{name}@{self.version}"]
+            else:
+                yield ["apt-get", "download", f"{name}={self.version}"]
 
 
 def main() -> None:
