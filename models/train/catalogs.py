@@ -10,9 +10,9 @@ pairs; here they are cleaned, and the strings of held-out files are dropped. Eac
 
 The embedded models were trained on 102,013 pairs (`CATALOGS.md`), of which this finds some 97,900 again in the packages
 they came from. Not covered are 3,592 of VS Code's language pack (its texts are numbered, and the English ones stand in
-other packages), 320 of Excalidraw (a bundler split the English file), 142 of TiddlyWiki and a few of others. The file
-was made with some more rules for single packages (CLDR's abbreviations and date patterns, names of OpenStreetMap groups),
-so this keeps some pairs that it does not have.
+other packages), 320 of Excalidraw (a bundler split the English file), 142 of TiddlyWiki and a few of others. That file
+was made with more rules for single packages (CLDR's abbreviations and date patterns, names of OpenStreetMap groups), so
+this keeps some pairs that it does not have.
 """
 
 import argparse
