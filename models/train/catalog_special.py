@@ -17,6 +17,7 @@ NO_TEXT = re.compile(r"_(LOCALE|FONT|ENCODING|ACCEPT_LANG|HTML_ID|PEDAL|SYNONYM|
 LOCALIZED = re.compile(r"""localize2?\(\s*(\d{1,5}),\s*("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')""")
 DIAGNOSTIC = re.compile(r'diag\(\d+, \d /\* \w+ \*/, ("(?:[^"\\]|\\.)*"), ("(?:[^"\\]|\\.)*")')
 WIKI_MARKUP = re.compile(r"<<|\[\[|\{\{")
+WIKI_EMPHASIS = re.compile(r"''|(?<!:)//|`")
 
 
 def special_pairs(files: Files) -> Pairs:
@@ -69,8 +70,8 @@ def monaco(files: Files) -> Pairs:
         german, _ = json.JSONDecoder().raw_decode(text, text.index("[", text.index("_NLS_MESSAGES=")))
         for name, content in files.items():
             for number, literal in LOCALIZED.findall(content.decode()) if "/esm/vs/" in name else ():
-                if int(number) < len(german) and german[int(number)]:
-                    yield (side.replace("&&", "") for side in (german[int(number)], ast.literal_eval(literal)))
+                if int(number) < len(german) and german[int(number)]:  # && marks the key of a menu
+                    yield german[int(number)].replace("&&", ""), ast.literal_eval(literal).replace("&&", "")
 
 
 def vscode(files: Files) -> Pairs:
@@ -88,6 +89,6 @@ def tiddlywiki(files: Files) -> Pairs:
         other = files.get(name.replace("languages/de-DE", "core/language/en-GB"))
         if "languages/de-DE" in name and name.endswith(".multids") and other:
             german, english = (dict(re.findall(r"(?m)^([^#\n:]+): (.*)$", each.decode())) for each in (content, other))
-            for key in german.keys() & english.keys():
+            for key in [key for key in german if key in english]:
                 if not WIKI_MARKUP.search(german[key] + english[key]):
-                    yield tuple(re.sub(r"''|(?<!:)//|`", "", side) for side in (german[key], english[key]))
+                    yield WIKI_EMPHASIS.sub("", german[key]), WIKI_EMPHASIS.sub("", english[key])
