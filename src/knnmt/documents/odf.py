@@ -104,9 +104,8 @@ class _Reader:
     def _element(self, child: Element) -> Iterator[Token]:
         xml = (Xml(child.start, child.end),)
         if child.name in ("text:s", "text:line-break"):
-            count = child.get(f"{self.lead}c", "1")
             self.spaced = False
-            yield Token("text", xml, " " * min(int(count), 100) if child.name == "text:s" and count.isdigit() else "\n")
+            yield Token("text", xml, " " * self._spaces(child) if child.name == "text:s" else "\n")
         elif child.name == "text:tab":
             self.spaced = False
             yield Token("tab", xml)
@@ -124,6 +123,10 @@ class _Reader:
         else:  # notes, frames, fields, what nobody knows
             self.spaced = False
             yield Token("code", xml)
+
+    def _spaces(self, child: Element) -> int:
+        count = child.get(f"{self.lead}c", "1")
+        return int(count) if count.isdecimal() and len(count) < 4 else 1
 
 
 class _Spaces(Dialect):
