@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from knnmt.documents.archive import Archive
 from knnmt.documents.content import Content
@@ -45,7 +46,7 @@ def read_odf(archive: Archive) -> Iterator[Entry]:
     if _PARTS[1] in archive.members and archive.target:
         patches = list(_languages(archive.member(_PARTS[1])))
         if patches:
-            yield Heading(found, patches.__iter__, _PARTS[1])
+            yield Heading(found, partial(iter, patches), _PARTS[1])
 
 
 def _languages(content: Content) -> Iterator[Patch]:
