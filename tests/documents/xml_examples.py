@@ -1,4 +1,4 @@
-# ruff: noqa: E501, W291
+# ruff: noqa: E501
 """Files of the XML formats, with their corners."""
 
 XLIFF12 = b"""<?xml version="1.0" encoding="UTF-8"?>
