@@ -91,6 +91,9 @@ def test_a_form_that_several_numbers_share_has_the_number(tmp_path: Path) -> Non
     russian, german = (open_document(data, languages=Languages("en", each), name="x.po") for each in ("ru", "de"))
     assert [unit.source.text for unit in russian.units] == ["%d days"] * 3 + ["%d file", "%d files", "%d files"]
     assert [unit.source.text for unit in german.units] == ["a day", "%d days", "%d file", "%d files"]
+    slovene, french = (open_document(data, languages=Languages("en", each), name="x.po") for each in ("sl", "fr"))
+    assert "a day" not in {unit.source.text for unit in slovene.units}  # 101
+    assert "a day" in {unit.source.text for unit in french.units}  # 0 and 1
     for unit in russian.units:
         unit.set(unit.source)
     path = tmp_path / "x.po"

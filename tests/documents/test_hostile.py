@@ -2,11 +2,12 @@
 
 import re
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from knnmt.documents import open_document
+from knnmt.documents import markdown, open_document
 from knnmt.errors import DataError, KnnmtError, UsageError
 from knnmt.languages import Languages
 
@@ -53,6 +54,7 @@ FILES: list[tuple[str, str | bytes, int, str]] = [
     ("a.xlf", xliff("", "<!DOCTYPE x [<!ATTLIST"), 2, "DOCTYPE"),
     ("a.xlf", xliff("&undefined;"), 2, "undefined entity"),
     ("a.xlf", xliff("<a>" * 1000 + "</a>" * 1000), 2, "nested more than 256 deep"),
+    ("a.xlf", '<xliff version="1.2">\n' + "<a>" * 100_000, 2, "nested more than 256 deep"),
     ("a.xlf", xliff("<b:x/>"), 2, "unbound prefix"),
     ("a.xlf", xliff('<x a="1" a="2"/>'), 2, "duplicate attribute"),
     ("a.xlf", xliff("x\x08y"), 2, "invalid XML"),
@@ -182,3 +184,21 @@ def test_columns_must_be_known() -> None:
         open_document(b"a,b\n1,2\n", name="a.csv")
     one = open_document(b"id;text\n1;Hello\n", name="a.csv", columns=("text",))
     assert translate(one) == b"id;text\n1;HELLO\n"
+
+
+@pytest.mark.parametrize("name", ["app.po", "app.properties", "app.strings"])
+def test_a_very_long_string_takes_little_memory(name: str) -> None:
+    key = {"app.po": b"Hello", "app.properties": b"Hello", "app.strings": b"Line one"}[name]
+    data = EXAMPLES[name].replace(key, b"word. " * 80_000, 1)
+    tracemalloc.start()
+    opened(name, data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20 * len(data)
+
+
+def test_a_block_of_data_in_markdown_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(markdown, "LONGEST", 30)
+    document = opened("page.md", b"# A title\n\n" + b"word " * 10 + b"\n\nText\n")
+    assert [unit.source.text for unit in document.units] == ["A title", "Text"]
+    assert [(left.line, left.reason) for left in document.left] == [(3, "block of more than 30 characters")]

@@ -10,7 +10,7 @@ import pptx
 import pytest
 from lxml import etree
 
-from knnmt.documents import Document, State, open_document
+from knnmt.documents import Document, open_document
 from knnmt.documents import archive as archives
 from knnmt.errors import DataError, KnnmtError
 from knnmt.languages import Languages
@@ -18,12 +18,12 @@ from knnmt.text.inline import Code, Inline
 
 from .examples import shout, translate
 from .office import (
-    BODY,
     DOCUMENT,
     DOCX,
     ODT,
     OFFICE,
     XML,
+    S,
     W,
     archive,
     field,
@@ -348,7 +348,10 @@ def test_a_paragraph_with_very_many_runs_takes_no_time() -> None:
     translate(document)
 
 
-def test_states_are_not_kept() -> None:
-    assert {unit.state for unit in opened("letter.docx").units} == {State.UNTRANSLATED}
-    assert len(BODY) > 10
-    assert texts(opened("a.odt", odf("text", "<text:p>A<text:s/>b</text:p>"))) == ["A b"]
+def test_numbers_of_spaces_and_escapes_that_nobody_writes() -> None:
+    for count, spaces in (("3", 3), ("\u00b2", 1), ("9" * 5000, 1), ("-1", 1)):
+        body = f'<text:p>A<text:s text:c="{count}"/>b</text:p>'
+        assert texts(opened("a.odt", odf("text", body))) == [f"A{' ' * spaces}b"]
+    shared = f"{XML}<sst {S}><si><t>a_xD800_b_x0041_</t></si></sst>"
+    book = opened("a.xlsx", ooxml({"xl/sharedStrings.xml": ("spreadsheetml.sharedStrings", shared)}, "x"))
+    assert texts(book) == ["a_xD800_bA"]

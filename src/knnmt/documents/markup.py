@@ -12,6 +12,7 @@ from xml.parsers import expat
 
 from knnmt.documents.content import Content
 from knnmt.documents.patches import Patch
+from knnmt.errors import DataError
 from knnmt.text.inline import Code, Inline
 
 MAX_DEPTH = 256  # of nested elements
@@ -106,8 +107,6 @@ def elements(
             element.outer, element.end, element.empty = at, at, bool(found["empty"])
             if not element.empty:
                 stack.append(element)
-                if len(stack) > MAX_DEPTH:
-                    raise content.error(found.start(), f"elements are nested more than {MAX_DEPTH} deep")
                 continue
         if element is outermost:
             yield element
@@ -127,7 +126,7 @@ def renamed(name: str, prefixes: Mapping[str, str]) -> str:
 
 
 def check(content: Content) -> None:
-    """Refuse what is not well-formed, and declarations of anything but plain text."""
+    """Refuse what is not well-formed or nested too deeply, and declarations of anything but plain text."""
     text = content.text
     if not text.strip():
         raise content.error(0, "the file is empty, which is no XML")
@@ -142,6 +141,21 @@ def check(content: Content) -> None:
             break
     parser = expat.ParserCreate("utf-8", " ")
     parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)
+    depth = 0
+
+    def start(name: str, attributes: list[str]) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > MAX_DEPTH:  # before expat takes memory for all of them
+            raise DataError(
+                f"{content.name}:{parser.CurrentLineNumber}: elements are nested more than {MAX_DEPTH} deep"
+            )
+
+    def end(name: str) -> None:
+        nonlocal depth
+        depth -= 1
+
+    parser.StartElementHandler, parser.EndElementHandler, parser.ordered_attributes = start, end, True
     try:
         parser.Parse(text.encode(), True)
     except expat.ExpatError as error:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from knnmt.documents.archive import Archive
 from knnmt.documents.content import Content
@@ -45,7 +46,7 @@ def read_odf(archive: Archive) -> Iterator[Entry]:
     if _PARTS[1] in archive.members and archive.target:
         patches = list(_languages(archive.member(_PARTS[1])))
         if patches:
-            yield Heading(found, patches.__iter__, _PARTS[1])
+            yield Heading(found, partial(iter, patches), _PARTS[1])
 
 
 def _languages(content: Content) -> Iterator[Patch]:
@@ -104,9 +105,8 @@ class _Reader:
     def _element(self, child: Element) -> Iterator[Token]:
         xml = (Xml(child.start, child.end),)
         if child.name in ("text:s", "text:line-break"):
-            count = child.get(f"{self.lead}c", "1")
             self.spaced = False
-            yield Token("text", xml, " " * min(int(count), 100) if child.name == "text:s" and count.isdigit() else "\n")
+            yield Token("text", xml, " " * self._spaces(child) if child.name == "text:s" else "\n")
         elif child.name == "text:tab":
             self.spaced = False
             yield Token("tab", xml)
@@ -124,6 +124,10 @@ class _Reader:
         else:  # notes, frames, fields, what nobody knows
             self.spaced = False
             yield Token("code", xml)
+
+    def _spaces(self, child: Element) -> int:
+        count = child.get(f"{self.lead}c", "1")
+        return int(count) if count.isdecimal() and len(count) < 4 else 1
 
 
 class _Spaces(Dialect):

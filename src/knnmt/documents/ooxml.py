@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from knnmt.documents.archive import Archive
 from knnmt.documents.content import Content
@@ -41,7 +42,7 @@ def read_docx(archive: Archive) -> Iterator[Entry]:
             languages = [each for each in _LANGUAGE.finditer(content.text) if closeness(archive.source, each[1])]
             patches = [Patch(*each.span(1), archive.target) for each in languages]
             if archive.target and patches:
-                yield Heading(found, patches.__iter__, part)
+                yield Heading(found, partial(iter, patches), part)
 
 
 def read_pptx(archive: Archive) -> Iterator[Entry]:

@@ -151,8 +151,8 @@ def _metadata(header: _Message | None) -> dict[str, str]:
 def _sources(content: Content, header: _Message | None) -> tuple[str, ...]:
     """Which text each plural form is translated from: the form of n = 1 from `msgid`, others from `msgid_plural`.
 
-    The forms are those of the catalog's header, or if it has none, of the target language. A form that is that of 21
-    and 31 too is `SHARED`.
+    The forms are those of the catalog's header, or if it has none, of the target language. A form that other
+    numbers than 0 and 1 have too is `SHARED`: 21 in Russian, 101 in Slovene.
     """
     metadata = _metadata(header)
     language = metadata.get("Language", "").partition(".")[0].strip()
@@ -162,7 +162,8 @@ def _sources(content: Content, header: _Message | None) -> tuple[str, ...]:
     count, expression = (int(own[1]), own[2]) if own is not None else (rule.count, rule.expression)
     try:
         form_of = c2py(expression)
-        one, shared = (form_of(1) if count > 1 else None), form_of(1) == form_of(21)
+        one = form_of(1) if count > 1 else None
+        shared = any(form_of(number) == one for number in range(2, 102))
     except (ValueError, ArithmeticError) as error:
         assert header is not None
         raise content.error(header.forms[0].start, f"invalid Plural-Forms ({error}); correct the header") from None

@@ -12,7 +12,7 @@ from knnmt.documents.unit import Entry, Left
 _NAMESPACES = dict.fromkeys(
     ("http://schemas.openxmlformats.org/spreadsheetml/2006/main", "http://purl.oclc.org/ooxml/spreadsheetml/main"), "x"
 )
-_ESCAPE = re.compile("_x([0-9A-Fa-f]{4})_")
+_ESCAPE = re.compile("_x(?![dD][89a-fA-F])([0-9A-Fa-f]{4})_")  # but for halves of characters
 _SPECIAL = re.compile("_(?=x[0-9A-Fa-f]{4}_)|[\x00-\x08\x0b-\x1f\ufffe\uffff]")
 
 
