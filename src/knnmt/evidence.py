@@ -5,7 +5,7 @@ and each state is looked up just as it was in the search.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from knnmt.model.checkpoint import Model
 from knnmt.model.represent import padded
 from knnmt.retrieval.session import Retriever
 from knnmt.store.memories import AnyStore
+from knnmt.text.terms import Term
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class TokenEvidence:
     p_knn: float
     weight: float  # λ
     neighbours: tuple[Neighbour, ...]
+    term: str = ""  # the target term, where the token is there by the glossary
 
     @property
     def memory(self) -> float:
@@ -76,6 +78,20 @@ def explain(
     listed = _listed(retriever.store, model, found.entries[0], found.distances[0], shares, most)
     every = zip(model.tokenizer.cut(tokens), *columns, listed, strict=True)
     return tuple(TokenEvidence(*each) for each in list(every)[len(special.prefix) :])
+
+
+def by_glossary(
+    evidence: tuple[TokenEvidence, ...], places: Sequence[tuple[int, int, Term]]
+) -> tuple[TokenEvidence, ...]:
+    """The evidence, with tokens marked that are there by the glossary; places: of terms, in the text of all tokens."""
+    marked, at = [], 0
+    for each in evidence:
+        end = at + len(each.token)
+        begin = end - len(each.token.lstrip())
+        term = next((term.target for start, stop, term in places if start < end and begin < stop), "")
+        marked.append(replace(each, term=term))
+        at = end
+    return tuple(marked)
 
 
 def _listed(

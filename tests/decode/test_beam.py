@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from knnmt.decode import beam
-from knnmt.decode.beam import Hypothesis, _top, search
+from knnmt.decode.beam import Hypothesis, search
+from knnmt.decode.ranking import top
 from knnmt.model.checkpoint import FAMILIES, convert
 from knnmt.model.tokenizer import SpecialTokens
 from knnmt.model.transformer import States, Transformer
@@ -168,7 +169,7 @@ def test_top_finds_what_a_full_sort_finds(vocabulary: int) -> None:
     logits = torch.randn(6, 3, vocabulary, generator=rng)
     shift = 3 * torch.randn(6, 3, generator=rng)
     logits[2, :, : vocabulary // 2] = -torch.inf
-    scores, at = _top(logits, shift, 6)
+    scores, at = top(logits, shift, 6)
     expected = (logits + shift[:, :, None]).flatten(1)
     torch.testing.assert_close(scores, expected.sort(dim=1, descending=True).values[:, :6])
     torch.testing.assert_close(expected.gather(1, at), scores)

@@ -41,8 +41,9 @@ def test_syntax_and_texts(message: str, expected: str) -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        "{name}", "plain", "{n, plural, one {a}}", "{n, plural, one {a} other {b}", "{n, plural, one {a} one {b} other {c}}",
-        "'{'n, plural, other {a}'}'", "a {n, plural, other {b}} c {m, plural, other {d}}", "Nr. # {n, plural, other {b}}",
+        "{name}", "plain", "{n, plural, one {a}}", "{n, plural, one {a} other {b}", "'{'n, plural, other {a}'}'",
+        "{n, plural, one {a} one {b} other {c}}", "a {n, plural, other {b}} c {m, plural, other {d}}",
+        "Nr. # {n, plural, other {b}}", "Zwei\nZeilen {n, plural, other {b}}",
         "{n, plural, " + " ".join(f"={n} {{a}}" for n in range(99)) + " other {b}}",
     ],
 )  # fmt: skip

@@ -6,7 +6,20 @@ Exit codes: 0 success, 1 failure, 2 wrong usage; 130 after Ctrl-C.
 import gc
 
 # the commands register themselves
-from knnmt.cli import analyze, bench, check, corpora, demo, evaluation, memory, reproduce, serve, stores, translation  # noqa: F401
+from knnmt.cli import (  # noqa: F401
+    analyze,
+    bench,
+    check,
+    corpora,
+    demo,
+    evaluation,
+    glossary,
+    memory,
+    reproduce,
+    serve,
+    stores,
+    translation,
+)
 from knnmt.cli.app import app
 
 COLLECTED = 50_000, 20, 100  # allocations, and collections of the younger objects, between two collections

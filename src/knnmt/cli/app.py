@@ -15,10 +15,12 @@ from knnmt.errors import KnnmtError, UsageError
 if TYPE_CHECKING:
     from knnmt.model.checkpoint import Model
     from knnmt.retrieval.tuned import Tuned
+    from knnmt.text.glossary import Glossary
+    from knnmt.translate import Translator
 
 ORDER = (
     "demo", "build", "translate", "explain", "serve", "add", "remove", "compact", "export",
-    "check", "analyze", "tune", "evaluate", "inspect", "verify", "stats", "align", "shortlist", "bench",
+    "check", "analyze", "glossary", "tune", "evaluate", "inspect", "verify", "stats", "align", "shortlist", "bench",
 )  # fmt: skip
 
 MOST_THREADS = 16  # by default: the matrices of a decoding step are too small for more
@@ -94,6 +96,9 @@ PrecisionOption = Annotated[str, typer.Option(help="Precision: auto, float32, fl
 ShortlistOption = Annotated[Path | None, typer.Option(help="Shortlist file from `knnmt shortlist`: speed on a CPU.")]
 ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads. [default: all cores, at most 16]")]
 WorkersOption = Annotated[int | None, typer.Option(min=1, help="Worker threads. [default: all cores]")]
+GlossaryOption = Annotated[
+    Path | None, typer.Option("--glossary", "-g", help="Glossary to use: TSV, CSV or TBX.", metavar="<path>")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
@@ -153,6 +158,17 @@ def load_model(
 
     use_threads(threads)
     return load(name, device=device, precision=precision, langs=langs, shortlist=shortlist)
+
+
+def load_glossary(path: Path | None, translator: "Translator") -> "Glossary | None":
+    """Read the glossary that a command names, for the languages of a translator."""
+    from knnmt.languages import Languages
+    from knnmt.text.glossary import Glossary
+
+    if path is None:
+        return None
+    source, target = translator.languages
+    return Glossary.read(path, Languages(source, target) if source and target else None)
 
 
 def use_threads(threads: int | None) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from knnmt import terminal
-from knnmt.cli.app import JsonOption, LangsOption, app
+from knnmt.cli.app import GlossaryOption, JsonOption, LangsOption, app
 from knnmt.cli.documents import documents_in
 from knnmt.errors import UsageError
 
@@ -21,7 +21,7 @@ def check(
         list[Path], typer.Argument(help="Translated documents, folders of them; or a text and its translation.")
     ],
     langs: LangsOption = None,
-    glossary: Annotated[Path | None, typer.Option(help="Glossary to check terms against: TSV, CSV or TBX.")] = None,
+    glossary: GlossaryOption = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Kind of check to skip; repeatable.")] = None,
     format: Annotated[
         str | None, typer.Option("--format", help="Format of the documents, such as po. [default: by name and content]")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from knnmt.documents import Document
     from knnmt.documents.pretranslate import Finished, Tally, Translate, Translated
     from knnmt.languages import Languages
+    from knnmt.text.glossary import Glossary
     from knnmt.text.inline import Inline
     from knnmt.translate import Translator
 
@@ -153,8 +154,9 @@ def format_of(path: Path) -> str | None:
 
 
 def run(
-    plan: Plan, translator: "Translator", settings: "TranslateSettings", langs: str | None, *, as_json: bool
-) -> None:
+    plan: Plan, translator: "Translator", settings: "TranslateSettings", langs: str | None, *, as_json: bool,
+    glossary: "Glossary | None" = None,
+) -> None:  # fmt: skip
     """Translate all documents of a plan, each written when it is whole, and report."""
     from knnmt.documents.pretranslate import Tally, finished_in, texts_of
     from knnmt.server.detection import languages_of
@@ -171,14 +173,15 @@ def run(
     tally = Tally()
     if plan.finished is not None and len(plan.jobs) > 1:
         plan.finished.parent.mkdir(parents=True, exist_ok=True)
-    translate = _translate(translator, settings)
+    translate = _translate(translator, settings, glossary)
     with contextlib.ExitStack() as stack:
-        finished = stack.enter_context(finished_in(plan.finished, _made_with(translator, settings, languages)))
+        made_with = _made_with(translator, settings, languages) + (f" {glossary.fingerprint}" if glossary else "")
+        finished = stack.enter_context(finished_in(plan.finished, made_with))
         bar = stack.enter_context(terminal.bar("translating", total))
         try:
             for job in plan.jobs:
                 document = first or plan.opened(job, languages)
-                tally.add(_one(document, job, translate, plan, finished, bar))
+                tally.add(_one(document, job, translate, plan, finished, glossary, bar))
         except KeyboardInterrupt:
             if plan.finished is not None and len(finished):
                 terminal.note(
@@ -190,11 +193,13 @@ def run(
 
 def _one(
     document: "Document", job: Job, translate: "Translate", plan: Plan, finished: "Finished",
-    progress: Callable[[int], None] | None,
+    glossary: "Glossary | None", progress: Callable[[int], None] | None,
 ) -> "Tally":  # fmt: skip
     from knnmt.documents.pretranslate import pretranslate
 
-    found = pretranslate(document, translate, everything=plan.everything, finished=finished, progress=progress)
+    found = pretranslate(
+        document, translate, everything=plan.everything, finished=finished, glossary=glossary, progress=progress
+    )
     if job.output is None:
         sys.stdout.buffer.write(document.to_bytes())
         sys.stdout.buffer.flush()
@@ -234,7 +239,7 @@ def show_problems(problems: Sequence[str]) -> None:
         typer.echo(f"… and {len(problems) - SHOWN:,} more: `knnmt check` lists all", err=True)
 
 
-def _translate(translator: "Translator", settings: "TranslateSettings") -> "Translate":
+def _translate(translator: "Translator", settings: "TranslateSettings", glossary: "Glossary | None") -> "Translate":
     """What the translator makes of texts with codes, and how well the store matches them."""
     from knnmt.documents.pretranslate import Translated
     from knnmt.translate.fuzzy import FuzzyIndex
@@ -243,7 +248,7 @@ def _translate(translator: "Translator", settings: "TranslateSettings") -> "Tran
     index = FuzzyIndex(store) if store is not None else None
 
     def translate(units: "Sequence[Inline]") -> "list[Translated]":
-        found = translator.translate_inline(units, settings)
+        found = translator.translate_inline(units, settings, glossary=glossary)
         matches: list[float | None] = [None] * len(units)
         if index is not None:
             best = index.best([unit.text for unit in units])

@@ -12,6 +12,7 @@ import typer
 from knnmt import terminal
 from knnmt.cli.app import (
     DeviceOption,
+    GlossaryOption,
     JsonOption,
     LangsOption,
     ModelOption,
@@ -24,6 +25,7 @@ from knnmt.cli.app import (
     SystemOption,
     ThreadsOption,
     app,
+    load_glossary,
     retrieval_settings,
     use_threads,
     weighted,
@@ -79,6 +81,7 @@ def translate(
     store_weights: StoreWeightsOption = None,
     system: SystemOption = None,
     settings_file: SettingsOption = None,
+    glossary: GlossaryOption = None,
     retrieval: dict[str, Any],
     leave_out_own: Annotated[
         bool, typer.Option("--leave-out-own", help="Ignore what the store has of these lines, for evaluation.")
@@ -106,7 +109,7 @@ def translate(
             raise UsageError("--leave-out-own is for plain text")
         chosen, stores = retrieval_settings(settings_file, **retrieval), weighted(store, store_weights)
         translator = _translator(model, stores, system, chosen, langs, device, precision, threads)
-        run(plan, translator, settings, langs, as_json=as_json)
+        run(plan, translator, settings, langs, as_json=as_json, glossary=load_glossary(glossary, translator))
         return
     input = inputs[0] if inputs else None
     with contextlib.ExitStack() as stack:
@@ -122,16 +125,20 @@ def translate(
             texts = list(texts)
             left_out = _own(opened, texts)
         translator = _translator(model, opened, system, chosen, langs, device, precision, threads, left_out, shortlist)
+        terms = load_glossary(glossary, translator)
         bar = stack.enter_context(terminal.bar("translating", total, quiet=typing))
         problems: list[str] = []
-        found_all = translator.stream(texts, settings, window=1 if typing else window, progress=bar)
+        ahead = 1 if typing else window
+        found_all = translator.stream(texts, settings, glossary=terms, window=ahead, progress=bar)
         for number, found in enumerate(found_all, start=1):
             ranked = (found, *found.alternatives)
+            place = f"{input or 'standard input'}:{number}"
             if found.problems:
                 kind = "untranslated" if found.match is None else "placeholder"
-                problems.append(f"{input or 'standard input'}:{number}: {kind}: {'; '.join(found.problems)}")
+                problems.append(f"{place}: {kind}: {'; '.join(found.problems)}")
+            problems += (f"{place}: term: {told}" for told in found.unused)
             if as_json:
-                shown = [{"text": t.text, "score": round(t.score, 5)} | _match(t) for t in ranked]
+                shown = [{"text": t.text, "score": round(t.score, 5)} | _match(t) | _terms(t) for t in ranked]
                 out.write(json.dumps({"line": number, "translations": shown}, ensure_ascii=False) + "\n")
             elif settings.n_best > 1:
                 out.writelines(f"{number} ||| {t.text} ||| {t.score:.5f}\n" for t in ranked)
@@ -152,6 +159,7 @@ def explain(
     store_weights: StoreWeightsOption = None,
     system: SystemOption = None,
     settings_file: SettingsOption = None,
+    glossary: GlossaryOption = None,
     neighbours: Annotated[int, typer.Option(min=0, max=8, help="Training segments shown per token.")] = 2,
     settings: "TranslateSettings",
     device: DeviceOption = "auto",
@@ -164,10 +172,11 @@ def explain(
         raise UsageError("base MT uses no store, so there is nothing to explain: name another --system, or none")
     stores, retrieval = weighted(store, store_weights), retrieval_settings(settings_file)
     translator = _translator(model, stores, system, retrieval, langs, device, precision, threads)
-    found = translator.translate([text], settings.model_copy(update={"evidence": True}))[0]
+    terms = load_glossary(glossary, translator)
+    found = translator.translate([text], settings.model_copy(update={"evidence": True}), glossary=terms)[0]
     if as_json:
         tokens = [asdict(each) | {"memory": each.memory} for each in found.evidence]
-        content = {"text": found.text, "score": found.score, **_match(found), "tokens": tokens}
+        content = {"text": found.text, "score": found.score, **_match(found), **_terms(found), "tokens": tokens}
         typer.echo(json.dumps(content, ensure_ascii=False, indent=2))
         return
     terminal.show(_evidence_table(found.evidence, neighbours, several=len(store) > 1))
@@ -189,7 +198,8 @@ def _evidence_table(evidence: "tuple[TokenEvidence, ...]", neighbours: int, *, s
     for each, some in zip(evidence, shown, strict=True):
         values = [f"{value:.2f}" for value in (each.p, each.p_mt, each.p_knn, each.weight)]
         names = ["\n".join(one.memory for one in some)] if several else []
-        lines = Text("\n").join(_excerpt(one, max(24, room)) for one in some)
+        by_glossary = [Text("by the glossary", "bold")] if each.term else []
+        lines = Text("\n").join([*by_glossary, *(_excerpt(one, max(24, room)) for one in some)])
         table.add_row(each.token.strip() or "⏎", *values, "█" * round(6 * each.memory), *map(Text, names), lines)
     return table
 
@@ -215,6 +225,11 @@ def _match(found: "Translation") -> dict[str, Any]:
     """The segment of the store that contains a line verbatim, if there is one, for JSON."""
     segment = found.match
     return {} if segment is None else {"match": {"id": segment.id, "origin": segment.origin, "memory": found.memory}}
+
+
+def _terms(found: "Translation") -> dict[str, Any]:
+    """What became of the glossary's terms in a line, if it has any, for JSON."""
+    return {"terms": [each._asdict() for each in found.terms]} if found.terms else {}
 
 
 def _own(store: "AnyStore", texts: list[str]) -> frozenset[int]:

@@ -15,10 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from knnmt.decode import ranking
 from knnmt.decode.cache import Cache, StaticCache
+from knnmt.decode.constraints import Constraints
 from knnmt.decode.graph import Replayed
 from knnmt.decode.kernels import WORTH, extend, normalise
 from knnmt.decode.paths import PathCache, SourceKeys
+from knnmt.decode.ranking import NEVER
 from knnmt.decode.repetition import EVERY, ends, runs_at_end
 from knnmt.loops import share_evenly
 from knnmt.model.shortlist import Shortlist
@@ -27,12 +30,10 @@ from knnmt.model.transformer import Encoded, States, Transformer
 from knnmt.ready import ready
 from knnmt.trace import NO_TRACE, Trace
 
-NEVER = -1.0e9  # score of an impossible hypothesis; finite, so that sums stay comparable
 # a fraction, and a number, of finished sentences at which they leave the batch
 LEAVE = 0.1, 1
 LEAVE_GPU = 0.4, 32  # the step is captured anew, too
 ASKED = 4  # steps on a GPU after which it is asked how many sentences have finished
-BLOCK = 64  # vocabulary entries per block in `_top`
 
 
 class Lookup(Protocol):
@@ -108,6 +109,7 @@ def search(
     lookup: Lookup | None = None,
     shortlist: Shortlist | None = None,
     longest_runs: Sequence[int] | None = None,
+    constraints: Constraints | None = None,
     between: Callable[[], None] | None = None,
     trace: Trace = NO_TRACE,
 ) -> list[list[Hypothesis]]:
@@ -116,6 +118,7 @@ def search(
     Returns up to n_best hypotheses per sentence, best first. `beams=1` with `early_stopping` is greedy search.
     shortlist: the tokens that each sentence may give, the lookup's included; None for the whole vocabulary.
     longest_runs[b]: sentence b ends when its best beam repeats itself for this many tokens.
+    constraints: what the translations must have; a sentence that cannot have it within its limit gets no hypothesis.
     `between` is called before each step, may block, and ends the search if it raises.
     """
     batch = source.states.size(0)
@@ -125,7 +128,8 @@ def search(
     limit = np.clip(limits, len(special.prefix) + 1, model.architecture.max_positions)
     longest = int(limit.max())
     state = _Search(model, source, special, limit, beams, length_penalty, early_stopping, lookup, shortlist, trace)
-    captured = (lookup is None or lookup.static) and not trace.detailed
+    state.constraints = constraints
+    captured = (lookup is None or lookup.static) and constraints is None and not trace.detailed
     step_once = Replayed(state.step, source.states.device, capture=captured)
 
     leave_at, least = LEAVE_GPU if state.static else LEAVE
@@ -138,7 +142,7 @@ def search(
         if step < len(special.prefix):
             state.force(state.special.prefix[step])
         else:
-            state.closes = state.static or step + 1 >= limit.min()
+            state.number, state.closes = step, state.static or step + 1 >= limit.min()
             step_once()
         if longest_runs is not None and (step + 1) % EVERY == 0:
             looping = _loops(state.history, step, np.asarray(longest_runs)[here])
@@ -190,6 +194,8 @@ class _Search:
         )
         self.banned = torch.tensor(special.banned, dtype=torch.int64, device=device)
         self.limit = torch.from_numpy(limit).to(device)
+        self.constraints: Constraints | None = None
+        self.number = 0  # of the step, as the host counts them
         self.closes = True  # whether some sentence may reach its limit in this step
         self.lengths = torch.tensor([(step + 1) ** length_penalty for step in range(longest)], device=device)
         self.history = torch.zeros(2, batch, longest, beams, dtype=torch.int64, device=device)  # tokens and parents
@@ -212,11 +218,13 @@ class _Search:
         """Extend all beams by a token."""
         states = self._states()
         logits = (self.model if self.shortlist is None else self.shortlist).logits(states.output)
-        normaliser = normalise(logits) if self.compiled else _normaliser(logits, self.special.end)
+        normaliser = normalise(logits) if self.compiled else ranking.normaliser(logits, self.special.end)
         if self.lookup is not None:
             with self.trace.stage("combine"):
                 normaliser = self.lookup.mix(states, logits, normaliser)
-        if self.compiled:
+        if self.constraints is not None:
+            self._take(self._constrained(self.constraints, logits, normaliser))
+        elif self.compiled:
             self._extend(logits, normaliser)
         else:
             logits.index_fill_(2, self.banned, -torch.inf)
@@ -251,7 +259,7 @@ class _Search:
         """The beams after a step, by logits (B, K, V) and their normaliser (B, K)."""
         now, beams, vocabulary = self.beams, len(self.same), logits.size(2)
         length = self.lengths[now.step]
-        scores, found = _top(logits, now.running - normaliser, 2 * beams)
+        scores, found = ranking.top(logits, now.running - normaliser, 2 * beams)
         parents, tokens = found // vocabulary, found % vocabulary
         ended = tokens == self.special.end
         closing = (self.limit == now.step + 1)[:, None] if self.closes else None
@@ -275,6 +283,19 @@ class _Search:
             done |= closing[:, 0]
         return _Beams(now.step + 1, tokens.gather(1, order), parents.gather(1, order), running, done, finished)
 
+    def _constrained(self, constraints: Constraints, logits: Tensor, normaliser: Tensor) -> _Beams:
+        """The beams after a step, of which those may end that have all they must."""
+        now, length, end = self.beams, self.lengths[self.beams.step], self.special.end
+        logits.index_fill_(2, self.banned, -torch.inf)
+        counted = constraints.met(self.number) & ~now.done[:, None] & (now.running > NEVER / 2)
+        score = torch.where(counted, (now.running + logits[:, :, end] - normaliser) / length, NEVER)
+        at, parents = now.step.expand_as(now.parents), self.same.expand_as(now.parents)
+        finished = now.finished.merged(_Finished(score, at, parents, torch.full_like(now.tokens, end)))
+        logits[:, :, end] = -torch.inf
+        running, parents, tokens = constraints.extend(logits, now.running - normaliser, self.number)
+        done = now.done | (self.limit == now.step + 1) | (running[:, 0] / length <= finished.score[:, -1])
+        return _Beams(now.step + 1, tokens, parents, running, done, finished)
+
     def _take(self, beams: _Beams) -> None:
         """Finish a step: these are the beams now."""
         written = torch.stack((beams.tokens, beams.parents))[:, :, None]
@@ -293,6 +314,8 @@ class _Search:
         self.cache.keep(rows)
         if self.shortlist is not None:
             self.shortlist.keep(rows)
+        if self.constraints is not None:
+            self.constraints.keep(rows)
         if self.lookup is not None:
             with self.trace.stage("lookup"):
                 self.lookup.keep(rows)
@@ -324,35 +347,6 @@ def _loops(history: Tensor, step: int, longest: NDArray[np.int64]) -> NDArray[np
         return np.zeros(len(longest), dtype=np.bool_)
     found: NDArray[np.bool_] = runs_at_end(ends(history.cpu().numpy(), step, count)) >= longest
     return found
-
-
-def _normaliser(logits: Tensor, end: int) -> Tensor:
-    """log Σ exp, (B, K, V) to (B, K); twice as fast as logsumexp. end: a token whose logits are finite."""
-    return logits[:, :, end] - logits.log_softmax(dim=-1)[:, :, end]
-
-
-def _top(logits: Tensor, shift: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` best of logits (B, K, V) + shift (B, K), and their indices into K·V. Both (B, count).
-
-    Two steps: the best blocks of the vocabulary by their maxima, then the best entries of those blocks. The best
-    `count` entries lie in the best `count` blocks, and maxima are many times faster than a top-k of everything.
-    """
-    vocabulary = logits.size(2)
-    blocks = vocabulary // BLOCK
-    if blocks <= count:
-        scores, at = (logits + shift[:, :, None]).flatten(1).topk(count, dim=1)
-        return scores, at
-    whole = logits[:, :, : blocks * BLOCK].unflatten(2, (blocks, BLOCK)).amax(dim=3)
-    if vocabulary % BLOCK:
-        rest = logits[:, :, blocks * BLOCK :].amax(dim=2, keepdim=True)
-        whole, blocks = torch.cat((whole, rest), dim=2), blocks + 1
-    best = (whole + shift[:, :, None]).flatten(1).topk(count, dim=1, sorted=False).indices
-    beam, inside = best // blocks, best % blocks
-    entry = inside[:, :, None] * BLOCK + torch.arange(BLOCK, device=logits.device)
-    at = beam[:, :, None] * vocabulary + entry.clamp(max=vocabulary - 1)
-    found = logits.flatten(1).gather(1, at.flatten(1)).view_as(at) + shift.gather(1, beam)[:, :, None]
-    scores, order = found.masked_fill_(entry >= vocabulary, -torch.inf).flatten(1).topk(count, dim=1)
-    return scores, at.flatten(1).gather(1, order)
 
 
 def _paths(history: Tensor, back: Tensor, finished: _Finished, n_best: int) -> list[list[Hypothesis]]:

@@ -4,6 +4,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple, NoReturn, Self
 
@@ -39,6 +40,7 @@ class Glossary:
         self._source = _short(self.languages.source) if self.languages else None
         self._target = _short(self.languages.target) if self.languages else None
         self._uses: dict[Term, re.Pattern[str]] = {}
+        self._between: dict[Languages, Glossary] = {}
 
     @classmethod
     def read(cls, path: str | Path, languages: Languages | str | None = None, *, bad: Bad | None = None) -> Self:
@@ -54,12 +56,19 @@ class Glossary:
     def between(self, languages: Languages) -> "Glossary":
         """This glossary for a translator of these languages; it is refused if it names others."""
         if self.languages is None:
-            return Glossary(self.terms, languages)
+            if languages not in self._between:
+                self._between[languages] = Glossary(self.terms, languages)
+            return self._between[languages]
         if not closeness(self.languages.source, languages.source) or not closeness(
             self.languages.target, languages.target
         ):
             raise UsageError(f"the glossary is {self.languages}, but the translation is {languages}; use another one")
         return self
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all that a translation depends on."""
+        return blake2b(repr((self.terms, self.languages)).encode(), digest_size=16).hexdigest()
 
     def __len__(self) -> int:
         return len(self.terms)
@@ -125,18 +134,22 @@ class Glossary:
             if form.lower() not in wanted
         ]
 
-    def uses(self, found: Sequence[Found], target: str) -> list[bool]:
-        """Whether a translation uses each of the terms that were found in its source.
+    def places(self, found: Sequence[Found], target: str) -> list[tuple[int, int, Term]]:
+        """Where a translation uses the terms that were found in its source: start, end and term.
 
-        A term that occurs twice must be used twice. What is a use of a longer term is none of a shorter one.
+        A term is used as often as it was found, at most. What is a use of a longer term is none of a shorter one.
         """
         counts = Counter(each.term for each in found if not each.protected)
-        there: Counter[Term] = Counter()
+        there = []
         for term in sorted(counts, key=lambda one: -max(map(len, one.targets))):
-            places = list(self._pattern_of(term).finditer(target))[: counts[term]]
-            there[term] = len(places)
-            for place in places:
+            for place in list(self._pattern_of(term).finditer(target))[: counts[term]]:
+                there.append((*place.span(), term))
                 target = target[: place.start()] + "\0" * len(place[0]) + target[place.end() :]
+        return sorted(there, key=lambda one: one[:2])
+
+    def uses(self, found: Sequence[Found], target: str) -> list[bool]:
+        """Whether a translation uses each of the terms that were found in its source: twice what is there twice."""
+        there = Counter(term for _, _, term in self.places(found, target))
         used = []
         for each in found:
             used.append(not each.protected and there[each.term] > 0)

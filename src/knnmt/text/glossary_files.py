@@ -152,7 +152,7 @@ def _read_tbx(path: Path, languages: Languages | None, bad: Bad) -> tuple[list[T
         sources, targets = (_terms_of(some, asked) for asked in (languages.source, languages.target))
         right = [text for text, _, deprecated in targets if not deprecated]
         forbidden = tuple(text for text, _, deprecated in targets if deprecated)
-        line = int(concept.sourceline or 0)  # type: ignore[arg-type]  # the stubs are wrong
+        line = int(concept.sourceline or 0)
         if not sources or not right:
             if sources or targets:
                 side = languages.target if sources else languages.source

@@ -7,16 +7,18 @@ from knnmt.corpus.fuzzy import FUZZY, similarity
 from knnmt.corpus.split import split
 from knnmt.decode.beam import Hypothesis
 from knnmt.decode.settings import TranslateSettings
-from knnmt.evidence import TokenEvidence, explain
+from knnmt.evidence import TokenEvidence, by_glossary, explain
 from knnmt.model.checkpoint import Model
 from knnmt.retrieval.session import Retriever
 from knnmt.store.digests import one_line
 from knnmt.store.memories import AnyStore
 from knnmt.store.numbering import Match
 from knnmt.systems.settings import SILENT, RetrievalSettings
+from knnmt.text.glossary import Glossary
 from knnmt.trace import Trace
 from knnmt.translate.result import Translation, concatenated
 from knnmt.translate.search import BatchSearch
+from knnmt.translate.terms import TermSearch
 
 CHARACTERS = 4  # of a token, roughly
 LIKE_SEGMENTS = 3  # times as long as a store's mean segment a text may be, to be like one
@@ -32,28 +34,38 @@ class Lines:
     trace: Trace
     settings: TranslateSettings
     between: Callable[[], None] | None = None
+    glossary: Glossary | None = None
 
     def translate(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> list[Translation]:
         """One translation for each line; an empty line stays empty."""
         pieces: list[list[int]] = []
+        spoken: list[str] = []  # the text of each piece
         owners: list[list[int]] = []  # the pieces of each text
         texts = [one_line(text) for text in texts]
         matches = [self.matches(text) for text in texts]
         for number, (text, ids) in enumerate(zip(texts, self.model.tokenizer.encode_source(texts), strict=True)):
             known = bool(matches[number]) and self.settings.n_best == 1  # else the model is asked for alternatives
-            parts = [ids] if text and not known else []
+            parts, some = ([text], [ids]) if text and not known else ([], [])
             if len(ids) > self.model.max_source and parts:
-                parts = self.model.tokenizer.encode_source(split(text, self.sizes, self.model.max_source))
+                parts = split(text, self.sizes, self.model.max_source)
+                some = self.model.tokenizer.encode_source(parts)
             owners.append(list(range(len(pieces), len(pieces) + len(parts))))
-            pieces.extend(parts)
-        found = BatchSearch(self.model, self.retriever, self.settings, self.trace, self.between).run(pieces, progress)
+            spoken += parts
+            pieces += some
+        search = BatchSearch(self.model, self.retriever, self.settings, self.trace, self.between)
+        decided: set[int] = set()
+        if self.glossary is None:
+            found = search.run(pieces, progress)
+        else:
+            found, decided = TermSearch(search, self.glossary).run(spoken, pieces, progress)
         if progress is not None:
             progress(owners.count([]))  # empty and known texts need no search
         translated = []
         for text, numbers, known_as in zip(texts, owners, matches, strict=True):
             decoded = []
             for number in numbers:
-                decoded.append(self._translation(pieces[number], found[number]))
+                ruled = spoken[number] if number in decided else None
+                decoded.append(self._translation(pieces[number], found[number], ruled))
                 if self.between is not None:
                     self.between()  # evidence takes as long as a step
             joined = concatenated(decoded, " ")
@@ -127,13 +139,16 @@ class Lines:
         others = [match.segment.source for match in found_in if match.number not in self.left_out]
         return bool(others) and all(similarity(text, other) < FUZZY for other in others)
 
-    def _translation(self, source: list[int], hypotheses: list[Hypothesis]) -> Translation:
-        """What was found for a piece, with the evidence if that was asked for."""
+    def _translation(self, source: list[int], hypotheses: list[Hypothesis], ruled: str | None) -> Translation:
+        """What was found for a piece, with the evidence if that was asked for; `ruled`: its text, if terms decided."""
         decode = self.model.tokenizer.decode
         best, *others = (Translation(decode(each.tokens), each.score, each.tokens) for each in hypotheses)
         evidence: tuple[TokenEvidence, ...] = ()
         if self.settings.evidence and self.retriever is not None:
             evidence = explain(self.model, self.retriever, source, best.tokens)
+            if ruled is not None and self.glossary is not None:
+                written = "".join(each.token for each in evidence)
+                evidence = by_glossary(evidence, self.glossary.places(self.glossary.found(ruled), written))
         return replace(best, alternatives=tuple(others), evidence=evidence)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from knnmt.corpus.segment import Segment
 from knnmt.evidence import TokenEvidence
 from knnmt.text.inline import Code, Inline
+from knnmt.text.terms import TermUse
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,8 @@ class Translation:
     `evidence` says where each token comes from, if that was asked for. `match` is the segment of the store that
     contains the text verbatim: its target is the translation then, and `score` is 0, that of a certain one; `memory` is
     the name of the store that it is from. `codes` are the inline codes, where the source had any. `problems` says what
-    the checks found and could not mend: the translation is the source then, or the store's, unchanged.
+    the checks found and could not mend: the translation is the source then, or the store's, unchanged. `terms` says
+    what became of the glossary's terms in the text, where a glossary was given.
     """
 
     text: str
@@ -29,9 +31,17 @@ class Translation:
     memory: str = ""
     codes: tuple[Code, ...] = ()
     problems: tuple[str, ...] = ()
+    terms: tuple[TermUse, ...] = ()
 
     def __repr__(self) -> str:
         return f"Translation({self.text!r}, score={self.score:.3f})"
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """The terms that it does not use, and why."""
+        return tuple(
+            f"«{term.target}» for «{term.source}»: {term.reason}" for term in self.terms if not term.used or term.reason
+        )
 
     @property
     def target(self) -> Inline:

@@ -2,13 +2,15 @@
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
 from knnmt.decode.batches import batches
 from knnmt.decode.beam import Hypothesis, search
+from knnmt.decode.constraints import Constraints, Edges, Wishes
 from knnmt.decode.repetition import SPARE, longest_run
 from knnmt.decode.settings import TranslateSettings
 from knnmt.model.checkpoint import Model
@@ -19,6 +21,13 @@ from knnmt.trace import Trace
 
 KEPT = 16  # bytes that retrieval needs for each sentence and segment of a store, while it selects
 CACHED = 1.0  # seconds in which compiled loops are read from the cache on disk
+
+
+class Bound(NamedTuple):
+    """What the translation of a piece must have, and its maximum length."""
+
+    wishes: Wishes
+    limit: int
 
 
 @dataclass(frozen=True)
@@ -32,13 +41,22 @@ class BatchSearch:
     between: Callable[[], None] | None = None
 
     @torch.inference_mode()
-    def run(self, pieces: list[list[int]], progress: Callable[[int], None] | None) -> list[list[Hypothesis]]:
-        """The best hypotheses of each piece; a batch that a GPU has no memory for is searched in halves."""
+    def run(
+        self,
+        pieces: list[list[int]],
+        progress: Callable[[int], None] | None,
+        bound: Sequence[Bound] | None = None,
+        edges: Edges | None = None,
+    ) -> list[list[Hypothesis]]:
+        """The best hypotheses of each piece; a batch that a GPU has no memory for is searched in halves.
+
+        bound: what each translation must have, none of which the search may find for it; edges: those of its words
+        """
         model, settings = self.model, self.settings
         ready(CACHED)
         kept = KEPT * len(self.retriever.store) if self.retriever is not None else 0
         found: list[list[Hypothesis]] = [[]] * len(pieces)
-        groups = [list(range(len(pieces)))] if model.shortlists is None else model.shortlists.split(pieces)
+        groups = [list(range(len(pieces)))] if model.shortlists is None or bound else model.shortlists.split(pieces)
         ahead = deque(
             [group[row] for row in rows]
             for group in groups
@@ -50,7 +68,8 @@ class BatchSearch:
         while ahead:
             rows, begun = ahead.popleft(), time.monotonic()
             try:
-                hypotheses = self._batch([pieces[row] for row in rows])
+                some = [bound[row] for row in rows] if bound is not None else None
+                hypotheses = self._batch([pieces[row] for row in rows], some, edges)
             except torch.OutOfMemoryError:
                 if len(rows) == 1:
                     raise
@@ -66,13 +85,19 @@ class BatchSearch:
                 progress(len(rows))
         return found
 
-    def _batch(self, pieces: list[list[int]]) -> list[list[Hypothesis]]:
+    def _batch(
+        self, pieces: list[list[int]], bound: Sequence[Bound] | None, edges: Edges | None
+    ) -> list[list[Hypothesis]]:
         """The best hypotheses of pieces that are searched together."""
         model, settings, trace = self.model, self.settings, self.trace
         penalty = model.length_penalty if settings.length_penalty is None else settings.length_penalty
         ids, mask = padded(pieces, model.special.pad, model.device, model.transformer.architecture.max_positions)
         # far above any real translation, so that only loops are cut; the search knows the model's own limit
         limits = [settings.max_length or 3 * len(piece) + 30 for piece in pieces]
+        constraints = None
+        if bound is not None and edges is not None:
+            limits = [min(limit, each.limit) for limit, each in zip(limits, bound, strict=True)]
+            constraints = Constraints([each.wishes for each in bound], edges, settings.beam, model.device)
         runs = [SPARE + longest_run(piece) for piece in pieces] if settings.stop_loops else None
         with trace.stage("encode"):
             encoded = model.transformer.encode(ids, mask)
@@ -80,10 +105,10 @@ class BatchSearch:
         if self.retriever is not None:
             with trace.stage("select"):
                 lookup = self.retriever.look(ids, mask, encoded.states, trace=trace)
-        shortlist = None if model.shortlists is None else model.shortlists.of(ids, mask, lookup)
+        shortlist = None if model.shortlists is None or constraints else model.shortlists.of(ids, mask, lookup)
         with trace.stage("decode"):
             return search(
                 model.transformer, encoded, model.special, limits, beams=settings.beam, n_best=settings.n_best,
                 length_penalty=penalty, early_stopping=settings.beam == 1, lookup=lookup, shortlist=shortlist,
-                longest_runs=runs, between=self.between, trace=trace,
+                longest_runs=runs, constraints=constraints, between=self.between, trace=trace,
             )  # fmt: skip

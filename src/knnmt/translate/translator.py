@@ -24,12 +24,14 @@ from knnmt.store.store import Added
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.table import SYSTEMS
 from knnmt.text.carry import Languages
+from knnmt.text.glossary import Glossary
 from knnmt.text.inline import Inline
 from knnmt.trace import NO_TRACE, Trace
 from knnmt.translate.lines import Lines, variant
 from knnmt.translate.pieces import pieces_of
 from knnmt.translate.pipeline import Pipeline
 from knnmt.translate.result import InlineTranslation, Translation
+from knnmt.translate.terms import reported
 from knnmt.translate.word_alignment import WordAligner
 
 LINES = TranslateSettings(spans=False, sentences=False, exact=False)  # as they are
@@ -142,27 +144,32 @@ class Translator:
         texts: Sequence[str],
         settings: TranslateSettings | None = None,
         *,
+        glossary: Glossary | None = None,
         between: Callable[[], None] | None = None,
     ) -> list[Translation]:
         """Translate texts, one translation each, in their order; an empty text stays empty.
 
-        White space around and between lines and sentences is kept, protected spans come out as they went in.
+        White space around and between lines and sentences is kept, protected spans come out as they went in. Terms of
+        the glossary are used where they fit; `Translation.terms` says where.
         `between` is called before each step of the search: it may take its time, and what it raises ends the work.
         """
         if isinstance(texts, str):
             raise TypeError("translate takes a list of texts: write translate([text])")
-        return self.translate_inline([Inline.plain(text) for text in texts], settings, between=between)
+        return self.translate_inline(
+            [Inline.plain(text) for text in texts], settings, glossary=glossary, between=between
+        )
 
     def translate_inline(
         self,
         units: Sequence[Inline],
         settings: TranslateSettings | None = None,
         *,
+        glossary: Glossary | None = None,
         between: Callable[[], None] | None = None,
     ) -> list[InlineTranslation]:
         """Translate texts with inline codes: `target` of each translation has the same codes, pairs nested properly."""
         with self.trace.stage("text"):
-            return self._window(units, 0, settings or TranslateSettings(), between=between)
+            return self._window(units, 0, settings or TranslateSettings(), glossary, between=between)
 
     def sizes(self, texts: Sequence[str]) -> list[int]:
         """The source tokens of each text."""
@@ -180,6 +187,7 @@ class Translator:
         texts: Iterable[str],
         settings: TranslateSettings | None = None,
         *,
+        glossary: Glossary | None = None,
         window: int = 1024,
         progress: Callable[[int], None] | None = None,
     ) -> Iterator[Translation]:
@@ -191,7 +199,7 @@ class Translator:
         first, size, iterator = 0, min(window, FIRST_WINDOW), iter(texts)
         while some := list(itertools.islice(iterator, size)):
             with self.trace.stage("text"):
-                translated = self._window([Inline.plain(text) for text in some], first, settings, progress)
+                translated = self._window([Inline.plain(text) for text in some], first, settings, glossary, progress)
             yield from translated
             first, size = first + len(some), min(window, 4 * size)
 
@@ -200,6 +208,7 @@ class Translator:
         units: Sequence[Inline],
         first: int,
         settings: TranslateSettings,
+        glossary: Glossary | None,
         progress: Callable[[int], None] | None = None,
         between: Callable[[], None] | None = None,
     ) -> list[Translation]:
@@ -208,10 +217,15 @@ class Translator:
             self.retriever.live.refresh()  # numbers of segments, as those left out, are of the store as it is now
         for number, unit in enumerate(units, start=first + 1):
             check_text(unit.text, number)
-        lines = self._lines(settings, between)
+        if glossary is not None and self.languages.source and self.languages.target:
+            glossary = glossary.between(PairOfLanguages(self.languages.source, self.languages.target))
+        lines = self._lines(settings, between, glossary)
         if settings.long == "refuse":
             self._refuse_long(units, first)
-        return Pipeline(lines, WordAligner(self.model, self.store), self.languages).translate(units, progress)
+        found = Pipeline(lines, WordAligner(self.model, self.store), self.languages).translate(units, progress)
+        if glossary is None:
+            return found
+        return [reported(glossary, unit.text, each) for unit, each in zip(units, found, strict=True)]
 
     @property
     def languages(self) -> Languages:
@@ -229,8 +243,13 @@ class Translator:
                 wrong = f"text {number} has {size} tokens and the model takes {room}"
                 raise DataError(f"{wrong}: shorten it, or allow it to be split")
 
-    def _lines(self, settings: TranslateSettings, between: Callable[[], None] | None = None) -> Lines:
-        return Lines(self.model, self.retriever, self.left_out, self.trace, settings, between)
+    def _lines(
+        self,
+        settings: TranslateSettings,
+        between: Callable[[], None] | None = None,
+        glossary: Glossary | None = None,
+    ) -> Lines:
+        return Lines(self.model, self.retriever, self.left_out, self.trace, settings, between, glossary)
 
 
 def _short(tag: str | None) -> str | None:

@@ -1,0 +1,121 @@
+"""Which word of a translation renders a term of its source: the one that the model would not say without the term.
+
+The translation is shown to the model twice, with the whole source and with the term taken out of it. The word that
+becomes least probable renders the term. This needs no aligner, and follows the translation as it is.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from knnmt.model.checkpoint import Model
+from knnmt.model.represent import padded
+
+BATCH = 32
+WEAK = 1.0  # nats: a word that loses less does not depend on the term
+
+
+class Asked(NamedTuple):
+    """A term in a source text, all places of it, and a translation of the text."""
+
+    source: str
+    places: tuple[tuple[int, int], ...]
+    tokens: tuple[int, ...]
+    taken: tuple[tuple[int, int], ...] = ()  # places in the text of the tokens that render other terms
+
+
+class Rendition(NamedTuple):
+    """The tokens that render a term, from `start` to `end`; `before` is where the word before them begins.
+
+    `longer` is another end, where the word behind them may belong to them, as in «hard disk»; else it is `end`.
+    """
+
+    before: int
+    start: int
+    end: int
+    longer: int
+
+
+@dataclass(frozen=True)
+class Renditions:
+    """Finds renditions with a model."""
+
+    model: Model
+
+    def find(self, asked: Sequence[Asked]) -> list[Rendition | None]:
+        """The rendition of each term; None where no word depends on it."""
+        found: list[Rendition | None] = []
+        for begin in range(0, len(asked), BATCH):
+            some = asked[begin : begin + BATCH]
+            with_term = self._log_p([each.source for each in some], some)
+            without = self._log_p([_without(each) for each in some], some)
+            losses = (with_term - without).cpu().tolist()
+            found += (self._found(each, loss) for each, loss in zip(some, losses, strict=True))
+        return found
+
+    def at(self, tokens: Sequence[int], place: int) -> Rendition | None:
+        """The word at a place in the text of a translation."""
+        words = self._words(tokens)
+        return next((_rendition(words, number, number) for number, word in enumerate(words) if place < word.stop), None)
+
+    def _words(self, tokens: Sequence[int]) -> list["_Word"]:
+        """The words of a translation: each begins behind a space."""
+        found: list[_Word] = []
+        at = 0
+        for place, text in enumerate(self.model.tokenizer.cut(tokens)):
+            at += len(text)
+            if text[:1].isspace() or (text and not found):
+                found.append(_Word(place, -1, place + 1, at))
+            if text and found:
+                found[-1] = found[-1]._replace(stop=at)
+                if any(map(str.isalnum, text)):
+                    start = place if found[-1].start < 0 else found[-1].start
+                    found[-1] = found[-1]._replace(start=start, end=place + 1)
+        return [word for word in found if word.start >= 0]
+
+    @torch.inference_mode()
+    def _log_p(self, sources: Sequence[str], asked: Sequence[Asked]) -> Tensor:
+        """Log-probabilities of the tokens of translations, (B, T); 0 behind their ends."""
+        model, special = self.model, self.model.special
+        room = model.transformer.architecture.max_positions
+        ids, mask = padded(model.tokenizer.encode_source(sources), special.pad, model.device, room)
+        before, _ = padded([[special.start, *each.tokens[:-1]] for each in asked], special.pad, model.device)
+        tokens, real = padded([list(each.tokens) for each in asked], special.pad, model.device)
+        states = model.transformer.force(before, model.transformer.encode(ids, mask))
+        log_p = model.transformer.logits(states.output).float().log_softmax(dim=-1)
+        return log_p.gather(2, tokens[:, :, None])[:, :, 0].masked_fill(~real, 0.0)
+
+    def _found(self, asked: Asked, losses: Sequence[float]) -> Rendition | None:
+        words = self._words(asked.tokens)
+        by_word = [
+            sum(losses[word.begin : word.end]) if not any(at < word.stop <= stop for at, stop in asked.taken) else 0.0
+            for word in words
+        ]
+        most = max(by_word, default=0.0)
+        if most < WEAK:
+            return None
+        first = by_word.index(most)
+        return _rendition(words, first, first + any(loss >= WEAK for loss in by_word[first + 1 : first + 2]))
+
+
+class _Word(NamedTuple):
+    """A word of a translation, by tokens."""
+
+    begin: int
+    start: int  # the first token with letters
+    end: int  # behind the last token with letters
+    stop: int  # where it ends in the text
+
+
+def _rendition(words: Sequence[_Word], first: int, last: int) -> Rendition:
+    return Rendition(words[max(0, first - 1)].begin, words[first].start, words[first].end, words[last].end)
+
+
+def _without(asked: Asked) -> str:
+    text = asked.source
+    for start, end in reversed(asked.places):
+        text = text[:start] + " " + text[end:]
+    return " ".join(text.split())
