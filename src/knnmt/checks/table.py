@@ -45,10 +45,10 @@ def check(
     >>> check("%d Dateien", "files", Languages("de", "en"))
     [Finding(kind='placeholder', message='%d is missing')]
     """
-    tags = (languages.source, languages.target) if languages is not None else (None, None)
+    named = (languages.source, languages.target) if languages is not None else (None, None)
     sides = [
         Side(Inline.plain(text) if isinstance(text, str) else text, standard_tag(tag).split("-")[0] if tag else None)
-        for text, tag in zip((source, target), tags, strict=True)
+        for text, tag in zip((source, target), named, strict=True)
     ]
     pair = Pair(*sides, glossary)
     if not pair.target.text.strip():  # nothing else can be said of it
