@@ -45,12 +45,11 @@ def check(
     >>> check("%d Dateien", "files", Languages("de", "en"))
     [Finding(kind='placeholder', message='%d is missing')]
     """
-    tags = (languages.source, languages.target) if languages is not None else (None, None)
-    sides = [
-        Side(Inline.plain(text) if isinstance(text, str) else text, standard_tag(tag).split("-")[0] if tag else None)
-        for text, tag in zip((source, target), tags, strict=True)
-    ]
-    pair = Pair(*sides, glossary)
+    pair = Pair(
+        _side(source, languages.source if languages is not None else None),
+        _side(target, languages.target if languages is not None else None),
+        glossary,
+    )
     if not pair.target.text.strip():  # nothing else can be said of it
         return [Finding("untranslated", message) for message in untranslated(pair) if "untranslated" not in ignore]
     return [
@@ -59,6 +58,11 @@ def check(
         if kind not in ignore
         for message in dict.fromkeys(found(pair))
     ]
+
+
+def _side(text: str | Inline, tag: str | None) -> Side:
+    inline = Inline.plain(text) if isinstance(text, str) else text
+    return Side(inline, standard_tag(tag).split("-")[0] if tag else None)
 
 
 def require_kinds(kinds: Collection[str]) -> None:

@@ -11,7 +11,7 @@ SAME = str.maketrans(dict(zip("。．।？؟！：；؛（）［］｛｝", "..
 ENDS = frozenset(".?!:;…")
 CLOSING = "\"'”“’‘»«›‹」』)]}>*_`"
 NO_STOP = frozenset("th lo km my".split())  # languages that end no sentence with a full stop
-BRACKETS = ("()", "[]", "{}")
+BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"))
 QUOTES = re.compile('["„“”‟«»「」『』]')
 DOUBLED = re.compile(r"(?<![\w'’-])([^\W\d_]{2,})\s+\1(?![\w'’-])", re.IGNORECASE)
 # words that may stand twice: `that that`, `die die`

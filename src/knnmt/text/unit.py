@@ -96,7 +96,9 @@ def _message(
         spans = find(text, kinds, language)
         signs = [*icu.GROUP.finditer(text), *(icu.NUMBER.finditer(text) if piece.numbered else ())]
         held = {place for span in spans for place in range(span.start, span.end)}
-        spans = sorted([*spans, *(Span(*sign.span(), "brace") for sign in signs if sign.start() not in held)])
+        spans = sorted(
+            [*spans, *(Span(sign.start(), sign.end(), "brace") for sign in signs if sign.start() not in held)]
+        )
         inside = _cut(items_of(Inline.plain(text), spans), sentences=sentences)
         some = [_peeled(portion) for each in inside for portion in _portions(each)] or [Sentence([], [], [])]
         some[0].before[:0] = syntax
