@@ -13,6 +13,7 @@ from typing import IO, Any, NamedTuple
 from knnmt.checks import check
 from knnmt.documents.document import Document
 from knnmt.documents.unit import State, Unit
+from knnmt.files import write_whole
 from knnmt.text.glossary import Glossary
 from knnmt.text.inline import Code, Inline
 
@@ -169,19 +170,17 @@ class Finished:
         """Keep translations, in memory and on disk."""
         pairs = list(zip(sources, found, strict=True))
         self._found.update(pairs)
-        if self._path is None:
-            return
-        if self._file is None:
+        if self._file is not None:
+            self._file.writelines(map(_line, pairs))
+            self._file.flush()
+        elif self._path is not None:
             self._file = self._begin(self._path)
-            pairs = list(self._found.items())
-        self._file.writelines(map(_line, pairs))
-        self._file.flush()
 
     def _begin(self, path: Path) -> IO[str]:
-        """A new file, with what an earlier run left: its last line may be cut off."""
-        file = path.open("w", encoding="utf-8", newline="\n")
-        file.write(json.dumps({"made_with": self._made_with}) + "\n")
-        return file
+        """A file with all so far, an earlier run's included: it takes the place of that run's, which may be cut off."""
+        head = json.dumps({"made_with": self._made_with}) + "\n"
+        write_whole(path, "".join((head, *map(_line, self._found.items()))).encode())
+        return path.open("a", encoding="utf-8", newline="\n")
 
     def close(self, *, done: bool) -> None:
         """Close the file, and remove it when the work is done."""
