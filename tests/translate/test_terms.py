@@ -100,6 +100,6 @@ def test_evidence_says_what_is_there_by_the_glossary() -> None:
 
 
 def test_a_term_that_the_model_cannot_write_is_told(translator: Translator) -> None:
-    (found,) = translator.translate(["Das Haus ist groß."], glossary=Glossary([Term("Haus", "家")], "de-en"))
+    (found,) = translator.translate(["Das Haus ist groß."], glossary=Glossary([Term("Haus", "ᚠᚢᚦ")], "de-en"))
     assert [found.text] == texts(translator, "Das Haus ist groß.", glossary=None)
     assert not found.terms[0].used
