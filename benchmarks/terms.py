@@ -3,11 +3,11 @@
     python benchmarks/terms.py train.de train.en dev.de dev.en test.de test.en --segments 1000
 
 The glossary is below: the first 50 nouns that occur in five segments or more. A segment is drawn if it has one of them
-at least. A use is right if the term, in a form that counts, occurs in the translation as often as in the source, and
-word alignment (in both directions, of training text and all translations) links it with the source term; or, for the
-second figure, with that or a word beside it. The first way shows what the aligner misses: what the model says of its
-own is nearly always in its place. Of the training text, the first --train segments train the aligner, and the first --store segments make the store that is
-taught the terms.
+at least. A term is used if it occurs in the translation, in a form that counts, as often as in the source; a use is in
+its place if word alignment (in both directions, trained on training text and all translations) links it with the source
+term. Aligners miss links: the third figure also counts links with a word beside the source term, and base MT's own uses,
+which are nearly all in their places, show what is missed. The first --train segments of the training text train the
+aligner, and the first --store segments make the store that is taught the terms.
 """
 
 import argparse

@@ -195,12 +195,12 @@ class TermSearch:
         return Wishes(tuple(terms), forbidden)
 
     def _style(self, tokens: Sequence[int], where: Rendition) -> "Style":
-        """How the term is written that takes the place of a word: at the beginning, as that word is."""
+        """How the term is written that takes the place of a word: with a capital only if that has one."""
         texts = self.search.model.tokenizer.cut(tokens)
-        if any(map(str.isalnum, "".join(texts[: where.start]))):
-            return Style.ANY
-        first = next(filter(str.isalnum, "".join(texts[where.start :])), "")
-        return Style.CAPITAL if first.isupper() else Style.AS_WRITTEN
+        if not next(filter(str.isalnum, "".join(texts[where.start :])), "").isupper():
+            return Style.AS_WRITTEN
+        begins = not any(map(str.isalnum, "".join(texts[: where.start])))
+        return Style.CAPITAL if begins else Style.ANY
 
     def _forms(self, texts: Sequence[str], term: Term, style: "Style", edges: Edges) -> Forms:
         """The tokens of texts at the beginning of a word, behind a space and, as behind a bracket, without one."""
