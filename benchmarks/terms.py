@@ -5,7 +5,7 @@
 The glossary is below: the first 50 nouns that occur in five segments or more. A segment is drawn if it has one of them
 at least. A term is used if it occurs in the translation, in a form that counts, as often as in the source; a use is in
 its place if word alignment (in both directions, trained on training text and all translations) links it with the source
-term. Aligners miss links: the third figure also counts links with a word beside the source term, and base MT's own uses,
+term. Aligners miss links: the third figure counts links with a word beside the source term too, and base MT's own uses,
 which are nearly all in their places, show what is missed. The first --train segments of the training text train the
 aligner, and the first --store segments make the store that is taught the terms.
 """
