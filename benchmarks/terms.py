@@ -5,9 +5,9 @@
 The glossary is below: the first 50 nouns that occur in five segments or more. A segment is drawn if it has one of them
 at least. A term is used if it occurs in the translation, in a form that counts, as often as in the source; a use is in
 its place if word alignment (in both directions, trained on training text and all translations) links it with the source
-term. Aligners miss links: the third figure counts links with a word beside the source term too, and base MT's own uses,
-which are nearly all in their places, show what is missed. The first --train segments of the training text train the
-aligner, and the first --store segments make the store that is taught the terms.
+term, and out of its place if it links it with other words only. Aligners miss links: base MT's own uses, which are
+nearly all in their places, show how many. The first --train segments of the training text train the aligner, and the
+first --store segments make the store that is taught the terms.
 """
 
 import argparse
@@ -87,9 +87,8 @@ def main() -> None:
     links = aligned([*texts, *known[: given.train]], len(texts))
     for number, (name, (translations, seconds)) in enumerate(ways.items()):
         rows = slice(number * len(sources), (number + 1) * len(sources))
-        counts = [counted(glossary, sources, translations, links[rows], beside) for beside in (0, 1)]
-        (used, linked, total), (_, near, _) = counts
-        shares = f"{used / total:6.1%} used, {linked / total:6.1%} and linked, {near / total:6.1%} within a word"
+        used, linked, elsewhere, total = counted(glossary, sources, translations, links[rows])
+        shares = f"{used / total:6.1%} used, {linked / total:6.1%} linked, {elsewhere / total:6.1%} linked elsewhere"
         speed = f"{len(sources) / seconds:5.1f} segments/s"
         print(f"{name:22} {shares}, BLEU {bleu(translations, references).value:5.2f}, {speed}")
     shown = zip(sources, *(ways[name][0] for name in list(ways)[:2]), strict=True)
@@ -111,32 +110,22 @@ def aligned(pairs: Sequence[tuple[str, str]], count: int) -> list[set[tuple[int,
 
 
 def counted(
-    glossary: Glossary,
-    sources: Sequence[str],
-    targets: Sequence[str],
-    links: Sequence[set[tuple[int, int]]],
-    beside: int,
-) -> tuple[int, int, int]:
-    """How many terms are used, how many of these are linked with their source terms, and how many there are.
-
-    beside: words from the source term that a link may be off
-    """
-    used = placed = total = 0
-    for source, target, linked in zip(sources, targets, links, strict=True):
+    glossary: Glossary, sources: Sequence[str], targets: Sequence[str], links: Sequence[set[tuple[int, int]]]
+) -> tuple[int, int, int, int]:
+    """Terms that are used, uses linked with their source terms, uses linked with other words only, and all terms."""
+    used = linked = elsewhere = total = 0
+    for source, target, pairs in zip(sources, targets, links, strict=True):
         found = [each for each in glossary.found(source) if not each.protected]
         total += len(found)
-        used += sum(glossary.uses(found, target))
         left, right = words(source), words(target)
-        places = glossary.places(found, target)
-        for each in found:
-            ours = [place + by for place in _between(left, each.start, each.end) for by in range(-beside, beside + 1)]
-            for place in places:
-                theirs = _between(right, place[0], place[1])
-                if place[2] == each.term and any((i, j) in linked for i in ours for j in theirs):
-                    places.remove(place)
-                    placed += 1
-                    break
-    return used, placed, total
+        for start, end, term in glossary.places(found, target):
+            theirs = _between(right, start, end)
+            ours = {i for each in found if each.term == term for i in _between(left, each.start, each.end)}
+            partners = {i for i, j in pairs if j in theirs}
+            used += 1
+            linked += bool(partners & ours)
+            elsewhere += bool(partners) and not partners & ours
+    return used, linked, elsewhere, total
 
 
 def _between(places: Sequence[tuple[int, int]], start: int, end: int) -> list[int]:
