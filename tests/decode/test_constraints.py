@@ -37,7 +37,7 @@ WISHES = [
     Wishes(((forms((31, 32), (31, 32, GO_ON)), 2), (forms((33,), joined=((34, 35),)), 1))),
     Wishes(((forms((40,)), 1), (forms((40, 41)), 1), (forms((500, 501, 502)), 1))),
     Wishes(((forms((60,), (61,)), 1),), forbidden=forms((70,), (71, 72))),
-    Wishes(((forms((80, 81)), 1),), prefix=(80, 81, 82), deadline=5),
+    Wishes(((forms((80, 81)), 1),), prefix=(80, 81, 82), earliest=4, deadline=5),
     Wishes((), forbidden=forms((90,)), prefix=(90, 91)),
 ]
 
@@ -65,13 +65,13 @@ def plain(hf: Any, ragged: Ragged, row: int, wishes: Wishes, limit: int, beams: 
         return oracle.search(log_p, wishes, EDGES, 2, limit, beams)
 
 
-@pytest.mark.parametrize("beams", [4, 7])
-def test_it_finds_what_the_plain_search_finds(way: None, tiny: Any, ragged: Ragged, beams: int) -> None:
+def test_it_finds_what_the_plain_search_finds(way: None, tiny: Any, ragged: Ragged) -> None:
+    beams = 7
     hf = tiny("marian")
     rows = ragged[0][: len(WISHES)], ragged[1][: len(WISHES)]
-    found = constrained(hf, rows, WISHES, 14, beams)
+    found = constrained(hf, rows, WISHES, 12, beams)
     for row, (sentence, wishes) in enumerate(zip(found, WISHES, strict=True)):
-        expected = plain(hf, rows, row, wishes, 14, beams)
+        expected = plain(hf, rows, row, wishes, 12, beams)
         assert expected is not None
         assert list(sentence[0].tokens) == expected[0]
         assert sentence[0].score == pytest.approx(expected[1], abs=1e-4)

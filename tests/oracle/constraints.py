@@ -20,8 +20,8 @@ class Reading(NamedTuple):
 
 def read(tokens: list[int], wishes: Wishes, edges: Edges) -> Reading | None:
     """Read tokens from the left, behind the given beginning; None where they are not allowed."""
-    given = len(wishes.prefix)
-    if tuple(tokens[:given]) != wishes.prefix[: len(tokens)]:
+    given = max(len(wishes.prefix), wishes.earliest)
+    if tuple(tokens[: len(wishes.prefix)]) != wishes.prefix[: len(tokens)]:
         return None
     have = [0] * len(wishes.wanted)
     begun: tuple[int, ...] = ()

@@ -1,8 +1,10 @@
 """Terms of a glossary in translations by the embedded model: used where they belong, and told where they are not."""
 
+from pathlib import Path
+
 import pytest
 
-from knnmt import Glossary, Segment, Translation, Translator
+from knnmt import Datastore, Glossary, Segment, Translation, Translator
 from knnmt.decode.settings import TranslateSettings
 from knnmt.evidence import TokenEvidence, by_glossary
 from knnmt.text.terms import Term
@@ -100,6 +102,21 @@ def test_evidence_says_what_is_there_by_the_glossary() -> None:
 
 
 def test_a_term_that_the_model_cannot_write_is_told(translator: Translator) -> None:
-    (found,) = translator.translate(["Das Haus ist groß."], glossary=Glossary([Term("Haus", "家")], "de-en"))
+    (found,) = translator.translate(["Das Haus ist groß."], glossary=Glossary([Term("Haus", "ᚠᚢᚦ")], "de-en"))
     assert [found.text] == texts(translator, "Das Haus ist groß.", glossary=None)
     assert not found.terms[0].used
+
+
+def test_with_a_memory_evidence_names_the_glossary_and_matches_stay(translator: Translator, tmp_path: Path) -> None:
+    corpus = tmp_path / "train.tsv"
+    corpus.write_text("Das Haus ist alt.\tThe house is old.\nDer Hund ist groß.\tThe dog is big.\n", "utf-8")
+    store = Datastore.build(corpus, langs="de-en", out=tmp_path / "store")
+    remembering = Translator(translator.model, store)
+    asked = TranslateSettings(evidence=True)
+    new, known = remembering.translate(["Das Haus ist groß.", "Das Haus ist alt."], asked, glossary=GLOSSARY)
+    assert new.text == "The mansion is big."
+    marked = {"".join(each.token for each in new.evidence if each.term == term).strip() for term in ("", "mansion")}
+    assert marked == {"The is big.", "mansion"}
+    assert known.text == "The house is old."
+    assert known.terms[0].reason == MATCH
+    assert not any(each.term for each in known.evidence)

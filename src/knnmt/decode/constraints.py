@@ -22,7 +22,7 @@ Ids = tuple[int, ...]
 MUST_NOT, PADDING = -1, -2  # instead of a node: no way leads there
 FAR = 1 << 30  # a token that no translation reaches
 TIGHT, LOOSE = 0, 1  # the roots of a trie: behind a word, and where a word may begin without a space
-BY_SENTENCE = "tokens goto change below complete depth need longest deadline begin".split()
+BY_SENTENCE = "tokens goto change below complete depth need longest earliest deadline begin".split()
 
 
 class Edges(NamedTuple):
@@ -64,7 +64,8 @@ class Wishes:
     wanted: tuple[tuple[Forms, int], ...]
     forbidden: Forms = Forms()
     prefix: Ids = ()  # tokens that it must begin with, whatever they hold
-    deadline: int = FAR  # the token by which the first term must have begun
+    earliest: int = 0  # the token with which the first term may begin: nothing before it counts
+    deadline: int = FAR  # the token with which it must have begun
 
     @property
     def possible(self) -> bool:
@@ -168,7 +169,8 @@ class Constraints:
 
     tokens: (B, A) all tokens of the forms; goto: (B, N, A) the node after each of them; change: (B, N, G) what a beam
     gains and loses at a node; below: (B, N, G) what it may complete from there; complete: (B, N) whether it has just
-    completed something; depth: (B, N) tokens from the root; need: (B, G); longest, deadline: (B,); begin: (B, P)
+    completed something; depth: (B, N) tokens from the root; need: (B, G); longest, earliest, deadline: (B,), of
+    `Wishes`; begin: (B, P), their prefixes
     """
 
     tokens: Tensor
@@ -179,6 +181,7 @@ class Constraints:
     depth: Tensor
     need: Tensor
     longest: Tensor
+    earliest: Tensor
     deadline: Tensor
     begin: Tensor
 
@@ -205,11 +208,11 @@ class Constraints:
                 below[row, number, list(node.below)] = number > LOOSE
                 complete[row, number], depth[row, number] = node.group >= 0, node.depth
         longest = np.array([trie.longest for trie in tries])
-        deadline = np.array([each.deadline for each in wishes])
+        earliest, deadline = (np.array([getattr(each, name) for each in wishes]) for name in ("earliest", "deadline"))
         begin = np.full((count, max(len(each.prefix) for each in wishes)), -1, np.int64)
         for row, each in enumerate(wishes):
             begin[row, : len(each.prefix)] = each.prefix
-        arrays = own, goto, change, below, complete, depth, need, longest, deadline, begin
+        arrays = own, goto, change, below, complete, depth, need, longest, earliest, deadline, begin
         for name, array in zip(BY_SENTENCE, arrays, strict=True):
             setattr(self, name, torch.from_numpy(array).to(device))
         self.starts, self.loose = (torch.from_numpy(edge).to(device) for edge in edges)
@@ -228,26 +231,31 @@ class Constraints:
         logits: (B, K, V), changed in place; scores of tokens are logits + shift (B, K); step: its number
         """
         batch, beams, vocabulary = logits.shape
-        wanted = self.begin[:, step] if step < self.begin.size(1) else torch.full_like(self.longest, -1)
-        beginning = (wanted >= 0)[:, None]
-        others = torch.arange(vocabulary, device=logits.device) != wanted[:, None]
-        logits.masked_fill_((beginning & others)[:, None], -torch.inf)
+        beginning = torch.zeros((batch, 1), dtype=torch.bool, device=logits.device)
+        if step < self.begin.size(1):
+            wanted = self.begin[:, step, None]
+            beginning = wanted >= 0
+            others = torch.arange(vocabulary, device=logits.device) != wanted
+            logits.masked_fill_((beginning & others)[:, None], -torch.inf)
         rows = torch.arange(batch, device=logits.device)[:, None]
         # tokens of terms, by the ways of the trie
         own = self.tokens[:, None].expand(-1, beams, -1)
         there = self.goto[rows, self.node]
-        possible = there >= torch.where(beginning, MUST_NOT, TIGHT)[:, :, None]
+        uncounted = beginning | (self.earliest > step)[:, None]
+        possible = there >= torch.where(uncounted, MUST_NOT, TIGHT)[:, :, None]
         scores = logits.gather(2, own).add_(shift[:, :, None]).masked_fill_(~possible, -torch.inf)
         # all others, the best of each beam: they lead to a root; behind a whole term, a new word must begin
         logits.scatter_(2, own, -torch.inf)
-        logits.masked_fill_((self.complete[rows, self.node] & ~beginning)[:, :, None] & ~self.starts, -torch.inf)
+        complete = self.complete[rows, self.node] & ~beginning
+        if complete.any():
+            logits.masked_fill_(complete[:, :, None] & ~self.starts, -torch.inf)
         best, token = top(logits.flatten(0, 1)[:, None], shift.view(-1, 1), beams)
         best, token = best.view(batch, beams, -1), token.view(batch, beams, -1)
 
         score = torch.cat((scores, best), dim=2).flatten(1)
         tokens = torch.cat((own, token), dim=2).flatten(1)
         node = torch.cat((there.clamp_min(0), self.loose[token].long()), dim=2).flatten(1)
-        node = torch.where(beginning, self.loose[tokens].long(), node)  # nothing counts in what is given
+        node = torch.where(uncounted, self.loose[tokens].long(), node)
         parent = torch.arange(score.size(1), device=logits.device) // (own.size(2) + beams)
         have = self.have[:, parent] + self.change[rows, node]
         unmet = self.need[:, None] > have

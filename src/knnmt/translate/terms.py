@@ -25,7 +25,7 @@ from knnmt.translate.result import Translation
 from knnmt.translate.search import BatchSearch, Bound
 
 ROUNDS = 8  # terms of a sentence that are brought in
-LEAST = 8  # beams of a bound search
+LEAST = 5  # beams of a bound search
 WRONG = -1  # among places of terms: forbidden words
 # nats that a term may cost: a translation with it may be e^40 times less probable, where it takes the place of the word
 # that renders it; e^15 times, where the search chooses its place
@@ -145,16 +145,19 @@ class TermSearch:
 
         `keep`: behind the term it is as it was."""
         tokens = piece.best[0].tokens
-        prefix, deadline = piece.settled, FAR
+        prefix, earliest, deadline = piece.settled, 0, FAR
         wishes = self._wishes(piece, aim, edges)
-        if aim.where is not None:
-            prefix = max(prefix, aim.where.start if aim.place is None else aim.where.before)
-            deadline = FAR if aim.place is None else max(prefix, aim.where.start)
-        if keep and aim.where is not None:
-            rests = {tokens[end:-1] for end in (aim.where.end, aim.where.longer)}
-            wishes = replace(wishes, wanted=tuple((forms.then(rests), count) for forms, count in wishes.wanted))
-        longest = wishes.tokens + (prefix if keep else int(LONGER * len(tokens)))
-        return Bound(replace(wishes, prefix=tokens[:prefix], deadline=deadline), longest + SPARE)
+        if aim.where is not None and aim.place is None:
+            prefix = max(prefix, aim.where.start)
+        elif aim.where is not None:
+            prefix = max(prefix, aim.where.before)
+            deadline = max(prefix, aim.where.start)
+            earliest = min(prefix + 1, deadline)  # the word before it may change, but not be left out
+            if keep:
+                rests = {tokens[end:-1] for end in (aim.where.end, aim.where.longer)}
+                wishes = replace(wishes, wanted=tuple((forms.then(rests), count) for forms, count in wishes.wanted))
+        limit = wishes.tokens + SPARE + (prefix if keep else int(LONGER * len(tokens)))
+        return Bound(replace(wishes, prefix=tokens[:prefix], earliest=earliest, deadline=deadline), limit)
 
     def _is_better(self, piece: _Piece, bound: Hypothesis, margin: float) -> bool:
         """Whether a translation has more of its terms, at a price that is not too high."""
@@ -192,12 +195,12 @@ class TermSearch:
         return Wishes(tuple(terms), forbidden)
 
     def _style(self, tokens: Sequence[int], where: Rendition) -> "Style":
-        """How the term is written that takes the place of a word: at the beginning, as that word is."""
+        """How the term is written that takes the place of a word: with a capital only if that has one."""
         texts = self.search.model.tokenizer.cut(tokens)
-        if any(map(str.isalnum, "".join(texts[: where.start]))):
-            return Style.ANY
-        first = next(filter(str.isalnum, "".join(texts[where.start :])), "")
-        return Style.CAPITAL if first.isupper() else Style.AS_WRITTEN
+        if not next(filter(str.isalnum, "".join(texts[where.start :])), "").isupper():
+            return Style.AS_WRITTEN
+        begins = not any(map(str.isalnum, "".join(texts[: where.start])))
+        return Style.CAPITAL if begins else Style.ANY
 
     def _forms(self, texts: Sequence[str], term: Term, style: "Style", edges: Edges) -> Forms:
         """The tokens of texts at the beginning of a word, behind a space and, as behind a bracket, without one."""
