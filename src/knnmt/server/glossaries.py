@@ -66,6 +66,5 @@ def placed(glossary: Glossary, source: str, found: Translation) -> list[PlacedTe
     shown = []
     for each, use in zip(terms, uses, strict=True):
         left = places.get(each.term, [])
-        start, end = left.pop(0) if use.used and left else (None, None)
-        shown.append(PlacedTerm(*use, start, end))
+        shown.append(PlacedTerm(*use, *(left.pop(0) if use.used and left else (None, None))))
     return shown

@@ -1,1 +1,1 @@
-"""The routes of the server, one module an interface: LibreTranslate's, translations with evidence, the memory."""
+"""The routes of the server, one module an interface: LibreTranslate's, translations, documents, the memory."""

@@ -1,0 +1,30 @@
+"""More requests than can be translated in time: those too many hear so early."""
+
+import asyncio
+
+from knnmt.server.work_items import UnavailableError
+
+from .standin import StandIn
+from .test_worker import HOW, working
+
+
+def test_what_cannot_be_done_in_time_is_refused_early() -> None:
+    """Hundreds of requests that come before it is known how long a batch takes: those too many hear so at once."""
+
+    async def story() -> None:
+        standin = StandIn(pause=0.2)
+        async with working(standin, batch_tokens=64, time_limit=2, queue=400) as worker:
+            refused: list[int] = []  # batches that had been translated by then
+
+            async def ask(number: int) -> None:
+                try:
+                    await worker.translate([f"drei kleine Wörter{number}"], HOW)
+                except UnavailableError:
+                    refused.append(len(standin.batches))
+
+            answers = await asyncio.gather(*map(ask, range(300)), return_exceptions=True)
+        assert len(refused) > 100
+        assert sorted(refused)[len(refused) // 2] <= 3
+        assert sum(isinstance(each, TimeoutError) for each in answers) < 20  # of a machine that stands still
+
+    asyncio.run(story())
