@@ -134,7 +134,7 @@ def oracle_settings(chosen: RetrievalSettings, metric: str) -> systems.Settings:
     return systems.Settings(
         k=chosen.k, c=completed.c or 0, temperature=chosen.temperature or 1.0, metric=metric, probe=chosen.probe,
         lam=completed.weight or 0.0, lam_max=completed.weight or 0.0,
-        tau=None if chosen.adapt == "constant" else chosen.reach,
+        tau=chosen.reach if chosen.adapt == "distance" else None,
     )  # fmt: skip
 
 

@@ -48,9 +48,7 @@ def features(found: "Neighbours", logits: Tensor, normaliser: Tensor, scale: flo
     logs = (best, log_mt.gather(-1, place), likely, found.log_p.gather(-1, chosen))
     distance = torch.where(found.nearest < torch.inf, found.nearest, 0.0).div_(scale).sqrt_()
     crowd = torch.zeros_like(distance) if found.crowd is None else found.crowd.expand_as(distance)
-    return torch.cat(
-        (distance[..., None], *(each.clamp(LEAST, 0.0) for each in logs), crowd[..., None]), dim=-1
-    ).float()
+    return torch.cat((distance[..., None], *(each.clamp(LEAST, 0.0) for each in logs), crowd[..., None]), dim=-1).float()
 
 
 class Purpose(NamedTuple):

@@ -208,3 +208,4 @@ class Search:
         for name, axis in axes(settings, self.dev.scale).items() if settings.adapt != "learned" else ():
             if axis.ends_at(value := getattr(settings, name)):
                 yield f"{letters[name]} = {value:.3g}"
+
