@@ -50,8 +50,7 @@ def drawn_lesson(count: int, seed: int) -> Lesson:
     near, agreed = rng.random(count), rng.random(count)
     right = rng.random(count) < np.where((near < 0.5) & (agreed > 0.5), 0.95, 0.1)
     best = rng.uniform(0.5, 1.0, count)
-    seen = np.zeros((count, len(FEATURES)))
-    seen[:, :3] = np.stack([np.sqrt(near), np.log(best), np.log(agreed)], axis=1)
+    seen = np.stack([np.sqrt(near), np.log(best), np.log(agreed)], axis=1)
     numbers = (np.where(right, best, (1 - best) / 4), np.full(count, 0.3), np.ones(count, bool), np.zeros(count))
     columns = [torch.from_numpy(each) for each in (seen.astype(np.float32), *numbers, np.arange(count) // 20)]
     return Lesson(*(column.float() if column.dtype == torch.float64 else column for column in columns))
@@ -62,7 +61,7 @@ def test_a_gate_tells_good_neighbours_from_bad_ones_that_it_never_saw() -> None:
     assert gate is not None
     constant = max(float(new.log_p(torch.full((2000,), share)).mean()) for share in np.linspace(0, 0.99, 100))
     assert float(new.log_p(gate(new.seen)).mean()) > constant + 0.1  # though that was chosen knowing the answers
-    good, bad = (gate(torch.tensor([0.3, -0.2, agreed, 0.0, 0.0, 0.0])) for agreed in (-0.1, -3.0))
+    good, bad = (gate(torch.tensor([0.3, -0.2, agreed])) for agreed in (-0.1, -3.0))
     assert good > 0.8
     assert bad < 0.2
 
@@ -109,8 +108,7 @@ def test_features_are_those_of_the_distributions(seed: int, k: int) -> None:
     scores[torch.from_numpy(rng.random((2, 3, k)) < 0.3)] = -torch.inf
     logits = torch.from_numpy(rng.normal(size=(2, 3, 11)))
     nearest = torch.where((scores > -torch.inf).any(-1), 3.0, torch.inf)
-    crowd = torch.tensor([[0.5], [2.5]])
-    found = Neighbours(*merge(tokens, scores), nearest, crowd)
+    found = Neighbours(*merge(tokens, scores), nearest)
     seen = features(found, logits + 5.0, logits.logsumexp(-1) + 5.0, scale=12.0)
     assert seen.dtype == torch.float32
     assert seen.isfinite().all()
@@ -120,15 +118,13 @@ def test_features_are_those_of_the_distributions(seed: int, k: int) -> None:
         shares = scores[row, beam].softmax(-1).nan_to_num()
         np.add.at(p, tokens[row, beam].numpy(), shares.numpy())
         if p.sum() > 0:
-            model = p_mt[row, beam].numpy()
-            likely = np.where(p > 0, model, 0.0).argmax()
-            wanted = [0.5, *np.log([p.max(), model[p.argmax()], model[likely], p[likely]]), crowd[row, 0].item()]
+            wanted = [0.5, np.log(p.max()), p_mt[row, beam, p.argmax()].log().item()]
             assert seen[row, beam].tolist() == pytest.approx(wanted, abs=1e-5)
     # what fills a row up, and a token that is there twice, make no difference
     fill = torch.full((2, 3, 1), 9), torch.full((2, 3, 1), -torch.inf)
     twice = found.tokens[..., :1], found.log_p[..., :1]
     tokens, log_p = (torch.cat(each, -1) for each in zip(found[:2], fill, twice, strict=True))
-    more = Neighbours(tokens, log_p, nearest, crowd)
+    more = Neighbours(tokens, log_p, nearest)
     assert torch.equal(features(more, logits + 5.0, logits.logsumexp(-1) + 5.0, scale=12.0), seen)
 
 

@@ -85,8 +85,7 @@ def _show_scores(results: "dict[str, Result]") -> None:
         used: list[str] = []
         if s is not None:
             most = "≤ " if s.adapt == "distance" else ""
-            weight = "learned" if s.adapt == "learned" else f"{most}{s.weight:.2f}"
-            used = [str(s.k) if s.k and SYSTEMS[s.system].takes_k else "all", weight]
+            used = [str(s.k) if s.k and SYSTEMS[s.system].takes_k else "all", f"{most}{s.weight:.2f}"]
         bleus = (f"{score.value:.1f}" for score in (result.bleu, result.plain, result.marked))
         scores.add_row(name, *bleus, f"{result.seconds:.1f}", *used)
     terminal.show(scores)

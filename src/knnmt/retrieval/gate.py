@@ -1,13 +1,12 @@
 """A gate: λ of each beam by a small network, from what its step shows of the store and of the model.
 
-`knnmt tune` trains one (`knnmt.tune.gate`) and keeps it beside the settings that it belongs to. A system may also come
-with one, for stores that were not tuned. What a gate sees costs no pass over the vocabulary, and is the same however
-often a token is among the neighbours and whatever else is in the batch.
+It is trained by `knnmt tune` (`knnmt.tune.gate`), and lies beside the settings that it belongs to. What it sees costs
+no pass over the vocabulary, and is the same however often a token is among the neighbours and whatever else is in the
+batch.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -23,32 +22,27 @@ from knnmt.files import write_whole
 if TYPE_CHECKING:
     from knnmt.systems.system import Neighbours
 
-FORMAT = "knnmt-gate-2"
-FEATURES = ("distance", "best", "agreed", "likely", "supported", "crowd")
+FORMAT = "knnmt-gate-1"
+FEATURES = ("distance", "best", "agreed")
 HIDDEN = 16
 SHAPES: dict[str, tuple[int, ...]] = {
     "mean": (len(FEATURES),), "spread": (len(FEATURES),),
     "inner": (HIDDEN, len(FEATURES)), "inner_bias": (HIDDEN,), "outer": (1, HIDDEN), "outer_bias": (1,),
 }  # fmt: skip
 LEAST = -12.0  # of a log-probability: what is less likely is all the same
-SHIPPED = Path(__file__).with_name("gates")  # gates of untuned systems, trained by benchmarks/gate.py
 
 
 def features(found: "Neighbours", logits: Tensor, normaliser: Tensor, scale: float) -> Tensor:
     """What a gate sees of each beam, (B, K, F) as `FEATURES` names them; finite also where nothing was found.
 
-    √ of the nearest neighbour's distance, in the store's scale; log p_kNN of p_kNN's best token, and log p_MT of that;
-    log p_MT of the neighbours' token that the model likes best, which tells how sure the model is, and log p_kNN of
-    that; the log of how many entries the sentence sees.
+    √ of the nearest neighbour's distance, in the store's scale; log p_kNN of p_kNN's best token; log p_MT of that.
     """
-    log_mt = logits.gather(-1, found.tokens) - normaliser[..., None]
-    best, place = found.log_p.max(dim=-1, keepdim=True)
-    # which backend lists tokens of hardly any share is its own affair
-    likely, chosen = log_mt.masked_fill(found.log_p < LEAST, -torch.inf).max(dim=-1, keepdim=True)
-    logs = (best, log_mt.gather(-1, place), likely, found.log_p.gather(-1, chosen))
+    best, place = found.log_p.max(dim=-1)
+    token = found.tokens.gather(-1, place[..., None])
+    agreed = logits.gather(-1, token)[..., 0] - normaliser
+    logs = torch.stack((best, agreed), dim=-1).clamp_(LEAST, 0.0)
     distance = torch.where(found.nearest < torch.inf, found.nearest, 0.0).div_(scale).sqrt_()
-    crowd = torch.zeros_like(distance) if found.crowd is None else found.crowd.expand_as(distance)
-    return torch.cat((distance[..., None], *(each.clamp(LEAST, 0.0) for each in logs), crowd[..., None]), dim=-1).float()
+    return torch.cat((distance[..., None], logs), dim=-1).float()
 
 
 class Purpose(NamedTuple):
@@ -126,14 +120,6 @@ class Gate:
         if not sound or not bool((parameters["spread"] > 0).all()):
             raise DataError(f"{path}: invalid parameters: {again}")
         return cls(Purpose(*(metadata[name] for name in Purpose._fields)), parameters)
-
-
-@cache
-def shipped_gate(purpose: Purpose) -> Gate | None:
-    """The gate that a system comes with, if it has one that was trained for this."""
-    path = SHIPPED / f"{purpose.system}.safetensors"
-    gate = Gate.load(path) if path.is_file() else None
-    return gate if gate is not None and gate.purpose == purpose else None
 
 
 def require_gate(gate: Gate | None, purpose: Purpose) -> Gate:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from knnmt.errors import StoreError
 from knnmt.model.transformer import States
-from knnmt.retrieval.gate import Gate, Purpose, require_gate, shipped_gate
+from knnmt.retrieval.gate import Gate, Purpose, require_gate
 from knnmt.retrieval.lessons import Heard, LessonLookup
 from knnmt.retrieval.live import LiveStore
 from knnmt.retrieval.mix import learned, weights
@@ -25,8 +25,7 @@ TEXTS = ("text", "text_offsets", "target_ids", "target_offsets")  # opened by ev
 class Retriever:
     """A store, ready to be looked up by a model on its device.
 
-    gate: gives λ where the settings say that it is learned; settings that say nothing of λ use the gate that the system
-    comes with, if there is one. left_out: numbers of the store's segments that nothing may
+    gate: gives λ where the settings say that it is learned; left_out: numbers of the store's segments that nothing may
     find; live: that of another retriever of the store, to share, with what it leaves out. `given` are the settings as
     they were given, `settings` the same with all defaults filled in.
     """
@@ -44,17 +43,10 @@ class Retriever:
         name = automatic(store) if settings.system == "auto" else settings.system
         self.store, self.system = store, require_system(name)
         self.system.check(store, settings)
-        self.given = settings.model_copy(update={"system": name})
-        purpose = Purpose(name, store.manifest.key, store.manifest.metric)
-        if settings.untuned:
-            gate = shipped_gate(purpose)
-        elif settings.adapt == "learned":
-            gate = require_gate(gate, purpose)
-        if settings.adapt is None:
-            by_gate = settings.untuned and gate is not None
-            settings = settings.model_copy(update={"adapt": "learned" if by_gate else "distance"})
-        self.gate = gate.on(device) if gate is not None else None
+        if settings.adapt == "learned":
+            gate = require_gate(gate, Purpose(name, store.manifest.key, store.manifest.metric)).on(device)
         self.live = live or LiveStore(store, device, left_out)
+        self.gate, self.given = gate, settings.model_copy(update={"system": name})
         self.settings = self.system.complete(settings, self.live.view.scale)
         _open(store, self.system)
 

@@ -34,9 +34,7 @@ class RetrievalSettings(Settings):
         validation_alias=AliasChoices("lambda", "weight"),  # `lambda` is a word of Python
         serialization_alias="lambda",
     )
-    adapt: Adapt | None = Field(
-        default=None, description="how λ is set; learned needs tuned settings; default: by the system"
-    )
+    adapt: Adapt = Field(default="distance", description="how λ is set; learned needs tuned settings")
     reach: float | None = Field(
         default=None, gt=0, allow_inf_nan=False, description="distance at which λ is 0 (τ); default: by the store"
     )
@@ -57,11 +55,6 @@ class RetrievalSettings(Settings):
     def without_gate(self) -> "RetrievalSettings":
         """The settings with λ by distance where it was learned."""
         return self if self.adapt != "learned" else self.model_copy(update={"adapt": "distance"})
-
-    @property
-    def untuned(self) -> bool:
-        """Whether nothing is set that decides on λ or p_kNN: a system may then use the gate that it comes with."""
-        return self.adapt is None and self.weight is None and self.reach is None and self.temperature is None
 
     @property
     def silent(self) -> bool:

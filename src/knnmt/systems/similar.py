@@ -51,13 +51,10 @@ declare(ARRAYS)
 class All(Candidates):
     """All entries (B, N) that a sentence sees, padded with -1."""
 
-    by_sentence = ("crowd",)
-
     def __init__(self, view: View, entries: Tensor, settings: RetrievalSettings) -> None:
         super().__init__(view, settings)
         tokens = view["target_ids"][entries.clamp_min(0)].long()
         self.tokens = tokens.masked_fill(entries < 0, -1)
-        self.crowd = (entries >= 0).sum(dim=1, keepdim=True).clamp_min_(1).log()
         self.groups = [
             (group, view.search.softmax(group.rows, group.local(entries), tokens))
             for group in _projections(view, "target")
@@ -83,16 +80,14 @@ class All(Candidates):
         summed, metric = len(self.groups) > 1, self.view.metric
         found = [softmax.shares(states, self.temperature, metric, summed=summed) for _, softmax in self.groups]
         if len(found) == 1:
-            return Neighbours(*found[0][:3], self.crowd)
+            return Neighbours(*found[0][:3])
         tokens = torch.cat([each.tokens for each in found], dim=2)
         weighed = zip(found, self.groups, strict=True)
         scores = torch.cat([each.scores(group.weight) for each, (group, _) in weighed], dim=2)
-        nearest = torch.stack([each.nearest for each in found]).amin(dim=0)
-        return Neighbours(*merge(tokens, scores), nearest, self.crowd)
+        return Neighbours(*merge(tokens, scores), torch.stack([each.nearest for each in found]).amin(dim=0))
 
     def keep(self, sentences: Tensor) -> None:
         """Drop all sentences but these."""
-        super().keep(sentences)
         for _, softmax in self.groups:
             softmax.keep(sentences)
 

@@ -51,14 +51,12 @@ class Neighbours(NamedTuple):
     """p_kNN of each beam.
 
     tokens: (B, K, k), each once or as often with the same log_p; log_p: (B, K, k), -inf where there is nothing;
-    nearest: (B, K), the smallest distance, inf where nothing was found; crowd: (B, 1), the log of how many entries a
-    sentence sees, where that depends on the sentence
+    nearest: (B, K), the smallest distance, inf where nothing was found
     """
 
     tokens: Tensor
     log_p: Tensor
     nearest: Tensor
-    crowd: Tensor | None = None
 
 
 class Candidates(BySentence, ABC):

@@ -37,7 +37,7 @@ class Dev:
             raise UsageError("there is nothing to tune on: the dev set has no segments")
         self.watch: Progress = progress or (lambda stage, done, total: None)
         self.most_k = largest_k(self.system, store)
-        given = given.model_copy(update={"k": self.most_k, "adapt": "distance"})
+        given = given.without_gate().model_copy(update={"k": self.most_k})
         self._first = {
             fold.left_out: Retriever(store, model.device, given, left_out=fold.left_out)
             for some in self.sets

@@ -1,6 +1,5 @@
 """Training of a gate: the one that makes references likeliest."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -31,15 +30,6 @@ class Lesson:
         """log p of each token, given λ where the gate is asked. (P,)."""
         weight = torch.where(self.asked, weight, self.fixed)
         return (weight * self.p_knn + (1.0 - weight) * self.p_mt).clamp_min(FLOOR).log()
-
-    @classmethod
-    def together(cls, lessons: Sequence["Lesson"]) -> "Lesson":
-        """One lesson of several, each with segments of its own."""
-        columns, before = [], 0
-        for one in lessons:
-            columns.append((one.seen, one.p_knn, one.p_mt, one.asked, one.fixed, one.segments + before))
-            before += int(one.segments.max()) + 1
-        return cls(*(torch.cat(column) for column in zip(*columns, strict=True)))
 
     def of(self, rows: Tensor) -> "Lesson":
         """Only these of the tokens."""

@@ -6,8 +6,10 @@ from math import sqrt
 from statistics import fmean
 from typing import Any
 
+import torch
+
 from knnmt.evaluate import bleu, chrf, mean_chrf
-from knnmt.retrieval.gate import Gate, Purpose, shipped_gate
+from knnmt.retrieval.gate import Gate, Purpose
 from knnmt.retrieval.mix import MOST
 from knnmt.retrieval.tuned import Tuned
 from knnmt.systems.settings import SILENT, Adapt, RetrievalSettings
@@ -67,12 +69,9 @@ class Search:
         self.dev, self.options = dev, options
         self.likelihoods = Likelihoods(dev)
         self.trials: dict[Tuned, Trial] = {}
-        made = dev.store.manifest
-        self.purpose = Purpose(dev.system.name, made.key, made.metric)
         # base MT: a λ that changes nothing, but lets lessons be heard
         self.silent = dev.given.model_copy(update={"adapt": "constant", "weight": SILENT})
         self.untuned = self._untuned()
-        self._taught: tuple[RetrievalSettings, list[Lesson]] | None = None
 
     def run(self, adapt: Sequence[Adapt], decoded: int) -> list[Trial]:
         """All trials, the best first: base MT, the untuned settings, `decoded` by likelihood, as many around the best,
@@ -80,27 +79,26 @@ class Search:
         kinds = set(adapt) | ({"distance"} if "learned" in adapt else set())
         leans = LEANS[:decoded] if "learned" in adapt else ()
         likeliest = spread(self.likelihoods.search(kinds), decoded)
-        untuned = [self.untuned] if "distance" in kinds else []
-        first = dict.fromkeys([Tuned(self.silent), *untuned, *map(Tuned, likeliest)])
+        first = dict.fromkeys([self.silent, *([self.untuned] if "distance" in kinds else []), *likeliest])
         total = len(first) + decoded + len(leans)
         self.dev.watch("translate", 0, total)
-        for tuned in first:
-            self._measure(tuned, total)
+        for settings in first:
+            self._measure(Tuned(settings), total)
         new = [settings for settings in self._around_the_best() if Tuned(settings) not in self.trials]
         for settings in new[:decoded]:
             self._measure(Tuned(settings), total)
         if leans:
             by_distance = self._best(trial for trial in self.trials.values() if trial.settings.adapt == "distance")
-            for tuned in self._learned(by_distance.settings, leans):
-                self._measure(tuned, total)
+            for tuned, likelihood in self._learned(by_distance.settings, leans):
+                self._measure(tuned, total, likelihood)
         return sorted(self.trials.values(), key=lambda trial: -self.gain(trial))
 
     def halfway(self, found: Trial) -> Trial:
-        """Half of the way from the system's defaults to the settings of a trial, both by distance: segments of the
-        store itself tell which direction is better, and nothing of how far texts from elsewhere would follow."""
-        if found.settings == self.silent or found.gate is not None:
+        """Half of the way from the untuned settings to those of a trial, both by distance: segments of the store itself
+        tell which direction is better, and nothing of how far texts from elsewhere would follow."""
+        if found.settings == self.silent:
             return found
-        ours, theirs = (Numbers.of(one) for one in (self.untuned.settings, found.settings))
+        ours, theirs = (Numbers.of(one) for one in (self.untuned, found.settings))
         middle = Tuned(
             found.settings.model_copy(
                 update={
@@ -120,7 +118,7 @@ class Search:
         By BLEU; with several dev sets by the mean of BLEU, chrF and the segments' mean chrF on all sets, if none of
         these is worse, else by the worst of them.
         """
-        than = self.trials.get(self.untuned) or self.trials[Tuned(self.silent)]
+        than = self.trials.get(Tuned(self.untuned)) or self.trial(self.silent)
         if len(trial.sets) == 1:
             return trial.bleu - than.bleu
         pairs = list(zip(trial.sets.values(), than.sets.values(), strict=True))
@@ -129,19 +127,22 @@ class Search:
         ]
         return fmean(gains) if min(gains) >= 0 else min(gains)
 
+    def trial(self, settings: RetrievalSettings) -> Trial:
+        """The trial of settings without a gate."""
+        return self.trials[Tuned(settings)]
+
     def _best(self, trials: Iterable[Trial]) -> Trial:
         return max(trials, key=self.gain)
 
     def _around_the_best(self) -> Iterator[RetrievalSettings]:
-        without_gate = [trial for trial in self.trials.values() if trial.gate is None]
-        best = self._best(without_gate)
+        best = self._best(self.trials.values())
         if best.settings != self.silent:
             return around(best.settings, self.dev.most_k)
-        near = self._best(trial for trial in without_gate if trial is not best)
+        near = self._best(trial for trial in self.trials.values() if trial is not best)
         return more_cautious(near.settings)
 
-    def _measure(self, tuned: Tuned, total: int) -> None:
-        """Translate the dev sets."""
+    def _measure(self, tuned: Tuned, total: int, likelihood: float | None = None) -> None:
+        """Translate the dev sets; the likelihood is that of the settings, unless it is known."""
         figures = {}
         for some in self.dev.sets:
             texts: list[str] = []
@@ -152,8 +153,9 @@ class Search:
             scores = bleu(texts, references).value, chrf(texts, references).value, mean_chrf(texts, references)
             figures[some.name] = Figures(*scores)
         mean = fmean(each.bleu for each in figures.values())
+        likelihood = self.likelihoods.of(tuned.settings) if likelihood is None else likelihood
         ends = tuple(self._ends(tuned.settings))
-        self.trials[tuned] = Trial(tuned.settings, tuned.gate, self._likelihood(tuned), mean, figures, ends)
+        self.trials[tuned] = Trial(tuned.settings, tuned.gate, likelihood, mean, figures, ends)
         self.dev.watch("translate", 1, total)
 
     def _translator(self, fold: Fold, tuned: Tuned) -> Translator:
@@ -161,40 +163,28 @@ class Search:
             return Translator(self.dev.model)
         return Translator(self.dev.model, retriever=self.dev.retriever(fold, tuned.settings, tuned.gate))
 
-    def _likelihood(self, tuned: Tuned) -> float:
-        if tuned.gate is None:
-            return self.likelihoods.of(tuned.settings)
-        lessons = self._lessons(tuned.settings.without_gate())
-        return fmean(float(one.log_p(tuned.gate(one.seen).clamp(max=MOST)).mean()) for one in lessons)
+    def _learned(self, by_distance: RetrievalSettings, leans: Sequence[float]) -> Iterator[tuple[Tuned, float]]:
+        """Settings with a gate trained on the references, as it is and leaning to the store, and their likelihood;
+        nothing where the store has nothing for these."""
+        dev, made = self.dev, self.dev.store.manifest
+        lessons = [
+            lesson(dev.model, some, lambda done: dev.watch("learn", done, len(dev))) for some in dev.shown(by_distance)
+        ]
+        gate = train(_together(lessons), Purpose(by_distance.system, made.key, made.metric))
+        if gate is None:
+            return
+        for lean in leans:
+            leaning = gate.leaning(lean)
+            each = (float(one.log_p(leaning(one.seen).clamp(max=MOST)).mean()) for one in lessons)
+            yield Tuned(by_distance.model_copy(update={"adapt": "learned"}), leaning), fmean(each)
 
-    def _lessons(self, by_distance: RetrievalSettings) -> list[Lesson]:
-        """What a gate sees of each dev set under settings by distance; those of the last settings are remembered."""
-        if self._taught is None or self._taught[0] != by_distance:
-            dev = self.dev
-            shown = dev.shown(by_distance)
-            found = [lesson(dev.model, some, lambda done: dev.watch("learn", done, len(dev))) for some in shown]
-            self._taught = by_distance, found
-        return self._taught[1]
-
-    def _learned(self, by_distance: RetrievalSettings, leans: Sequence[float]) -> Iterator[Tuned]:
-        """Settings with a gate trained on the references, as it is and leaning to the store; nothing where the store
-        has nothing for these."""
-        gate = train(Lesson.together(self._lessons(by_distance)), self.purpose)
-        if gate is not None:
-            learned = by_distance.model_copy(update={"adapt": "learned"})
-            yield from (Tuned(learned, gate.leaning(lean)) for lean in leans)
-
-    def _untuned(self) -> Tuned:
+    def _untuned(self) -> RetrievalSettings:
         """What a system does where nothing was tuned."""
         dev, fresh = self.dev, RetrievalSettings(system=self.dev.system.name)
         weight, temperature, reach = Numbers.of(dev.system.complete(fresh, dev.scale))
         k = None if dev.most_k is None else min(fresh.k or dev.most_k, dev.most_k)
-        gate = shipped_gate(self.purpose)
-        found = {
-            "k": k, "adapt": "distance" if gate is None else "learned", "weight": weight, "temperature": temperature,
-            "reach": reach,
-        }  # fmt: skip
-        return Tuned(dev.given.model_copy(update=found), gate)
+        found = {"k": k, "adapt": "distance", "weight": weight, "temperature": temperature, "reach": reach}
+        return dev.given.model_copy(update=found)
 
     def _ends(self, settings: RetrievalSettings) -> Iterator[str]:
         """The values that lie at an end of what is searched."""
@@ -209,3 +199,12 @@ class Search:
             if axis.ends_at(value := getattr(settings, name)):
                 yield f"{letters[name]} = {value:.3g}"
 
+
+def _together(lessons: Sequence[Lesson]) -> Lesson:
+    """One lesson of several, whose segments are others."""
+    columns = []
+    before = 0
+    for one in lessons:
+        columns.append((one.seen, one.p_knn, one.p_mt, one.asked, one.fixed, one.segments + before))
+        before += int(one.segments.max()) + 1
+    return Lesson(*(torch.cat(column) for column in zip(*columns, strict=True)))

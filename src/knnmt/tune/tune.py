@@ -7,7 +7,6 @@ from knnmt.corpus.segment import Segment
 from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import Model
 from knnmt.overlap import overlaps
-from knnmt.retrieval.tuned import Tuned
 from knnmt.store.manifest import TUNED
 from knnmt.systems.settings import Adapt, RetrievalSettings
 from knnmt.systems.table import automatic
@@ -84,7 +83,7 @@ def tune_store(
         best = search.halfway(search.run(("distance",), decoded)[0])
     else:
         best = search.run(("distance", "learned"), decoded)[0]
-    base, untuned = search.trials[Tuned(search.silent)], search.trials[search.untuned]
+    base, untuned = search.trial(search.silent), search.trial(search.untuned)
     if search.gain(best) < BETTER:
         best = untuned
     found = StoreTuning(best, untuned, base, {some.name: len(some) for some in search.dev.sets}, dev is None)
