@@ -26,6 +26,7 @@ OFFERED = 256  # candidate tokens of each source token
 ALIKE = 2.0  # weight of segment similarity relative to token distance
 TAKEN, LEAST = 300, 8  # tokens that all source tokens of a sentence take, about; and each one, at least
 BY_STATE = 0.5  # of c: so many more are taken by distance alone
+SHORT, LONG, STRETCH = 10, 30, 1.6  # tokens of a sentence: from short to long, λ reaches up to so many times as far
 NEVER = (1 << 32) - 1  # behind all frequencies of types
 
 ARRAYS = {
@@ -49,10 +50,13 @@ declare(ARRAYS)
 
 
 class All(Candidates):
-    """All entries (B, N) that a sentence sees, padded with -1."""
+    """All entries (B, N) that a sentence sees, padded with -1. lengths: (B,), its source tokens."""
 
-    def __init__(self, view: View, entries: Tensor, settings: RetrievalSettings) -> None:
+    by_sentence = ("stretch",)
+
+    def __init__(self, view: View, entries: Tensor, lengths: Tensor, settings: RetrievalSettings) -> None:
         super().__init__(view, settings)
+        self.stretch = _stretch(lengths)[:, None]
         tokens = view["target_ids"][entries.clamp_min(0)].long()
         self.tokens = tokens.masked_fill(entries < 0, -1)
         self.groups = [
@@ -85,15 +89,21 @@ class All(Candidates):
         scores = torch.cat([each.scores(group.weight) for each, (group, _) in weighed], dim=2)
         return Neighbours(*merge(tokens, scores), torch.stack([each.nearest for each in found]).amin(dim=0))
 
+    def felt(self, nearest: Tensor) -> Tensor:
+        """Less than it is in a long sentence."""
+        return nearest / self.stretch
+
     def keep(self, sentences: Tensor) -> None:
         """Drop all sentences but these."""
+        super().keep(sentences)
         for _, softmax in self.groups:
             softmax.keep(sentences)
 
 
 def select(view: View, source: Source, settings: RetrievalSettings) -> Candidates:
     """What a sentence sees, by tokens and by segments."""
-    return All(view, near_entries(view, source, settings.c, settings.segments), settings)
+    entries = near_entries(view, source, settings.c, settings.segments)
+    return All(view, entries, source.mask.sum(dim=1), settings)
 
 
 def near_entries(view: View, source: Source, c: int | None, segments: int) -> Tensor:
@@ -114,6 +124,12 @@ def near_entries(view: View, source: Source, c: int | None, segments: int) -> Te
 def _suited(lengths: Tensor) -> Tensor:
     """c for sentences of these lengths (B,): a short one has few tokens to find something by. (B,)."""
     return ((TAKEN + lengths - 1) // lengths.clamp_min(1)).clamp_min(LEAST)
+
+
+def _stretch(lengths: Tensor) -> Tensor:
+    """How much farther λ reaches in sentences of these lengths (B,): a long one says what its segments are about, and
+    what is found in these is right more often; short strings came out fluent and wrong. (B,)."""
+    return 1.0 + (STRETCH - 1.0) * ((lengths - SHORT) / (LONG - SHORT)).clamp(0.0, 1.0)
 
 
 def _index(view: View) -> Index:
