@@ -27,6 +27,7 @@ ALIKE = 2.0  # weight of segment similarity relative to token distance
 TAKEN, LEAST = 300, 8  # tokens that all source tokens of a sentence take, about; and each one, at least
 BY_STATE = 0.5  # of c: so many more are taken by distance alone
 SHORT, LONG, STRETCH = 10, 30, 1.6  # tokens of a sentence: from short to long, λ reaches up to so many times as far
+SMALL, LARGE = 2_000, 10_000  # segments of a store: in a small one λ reaches no farther, in a large one all of that
 NEVER = (1 << 32) - 1  # behind all frequencies of types
 
 ARRAYS = {
@@ -56,7 +57,7 @@ class All(Candidates):
 
     def __init__(self, view: View, entries: Tensor, lengths: Tensor, settings: RetrievalSettings) -> None:
         super().__init__(view, settings)
-        self.stretch = _stretch(lengths)[:, None]
+        self.stretch = _stretch(lengths, _hidden_segments(view)[1])[:, None]
         tokens = view["target_ids"][entries.clamp_min(0)].long()
         self.tokens = tokens.masked_fill(entries < 0, -1)
         self.groups = [
@@ -126,10 +127,14 @@ def _suited(lengths: Tensor) -> Tensor:
     return ((TAKEN + lengths - 1) // lengths.clamp_min(1)).clamp_min(LEAST)
 
 
-def _stretch(lengths: Tensor) -> Tensor:
-    """How much farther λ reaches in sentences of these lengths (B,): a long one says what its segments are about, and
-    what is found in these is right more often; short strings came out fluent and wrong. (B,)."""
-    return 1.0 + (STRETCH - 1.0) * ((lengths - SHORT) / (LONG - SHORT)).clamp(0.0, 1.0)
+def _stretch(lengths: Tensor, segments: int) -> Tensor:
+    """How much farther λ reaches in sentences of these lengths (B,), in a store of so many segments. (B,).
+
+    What a large store has for a long sentence can be trusted farther away. Short strings came out fluent and wrong, and
+    so did all texts with a small store, which has little that is near.
+    """
+    share = min(1.0, max(0.0, (segments - SMALL) / (LARGE - SMALL)))
+    return 1.0 + share * (STRETCH - 1.0) * ((lengths - SHORT) / (LONG - SHORT)).clamp(0.0, 1.0)
 
 
 def _index(view: View) -> Index:
