@@ -194,3 +194,33 @@ def test_a_sentence_needs_no_memory_for_segments_that_it_does_not_come_across() 
 
 def test_short_sentences_take_more_for_each_token() -> None:
     assert system._suited(torch.tensor([1, 10, 30, 200])).tolist() == [300, 30, 10, 8]
+
+
+def test_long_sentences_reach_farther_in_a_large_store() -> None:
+    lengths = torch.tensor([1, 10, 20, 30, 200])
+    assert system._stretch(lengths, 10_000).tolist() == pytest.approx([1.0, 1.0, 1.3, 1.6, 1.6])
+    assert torch.equal(system._stretch(lengths, 99_999), system._stretch(lengths, 10_000))
+    assert system._stretch(lengths, 6_000).tolist() == pytest.approx([1.0, 1.0, 1.15, 1.3, 1.3])
+    assert system._stretch(lengths, 2_000).tolist() == [1.0] * 5
+
+
+def test_λ_of_a_long_sentence_falls_more_slowly_in_any_batch_and_after_others_left(tmp_path: Path) -> None:
+    case = drawn(5, batch=4)
+    chosen = RetrievalSettings(system="similar", temperature=1.5, weight=0.8, reach=30.0)
+    retriever = Retriever(case.write(tmp_path / "store"), CPU, chosen)
+    states, logits = torch.from_numpy(case.states), torch.zeros(4, 2, 3)
+
+    def weight(look: Any, states: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = look.weight(look.lookup.neighbours(states), logits, logits[:, :, 0])
+        return found
+
+    with patch.multiple(system, SHORT=1, LONG=5, STRETCH=3.0, SMALL=0, LARGE=1):
+        look = case.look(retriever)
+        found, stretch = look.lookup.find(states), system._stretch(torch.tensor([len(ids) for ids in case.ids]), 9)
+        wanted = (0.8 * (1.0 - found.nearest / (30.0 * stretch[:, None]))).clamp(0.0, 0.8)
+        assert len(stretch.unique()) > 1
+        torch.testing.assert_close(weight(look, states), wanted)
+        alone = torch.cat([weight(case.alone(row).look(retriever), states[row : row + 1]) for row in range(4)])
+        torch.testing.assert_close(alone, wanted)
+        look.keep(torch.tensor([1, 3]))
+        torch.testing.assert_close(weight(look, states[[1, 3]]), wanted[[1, 3]])

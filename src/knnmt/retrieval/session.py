@@ -138,7 +138,7 @@ class SentenceLookup(BySentence):
         """λ of each beam (B, K), given what it found and p_MT, as logits (B, K, V) and their normaliser (B, K)."""
         if self.settings.adapt == "learned" and self.gate is not None:
             return learned(found, logits, normaliser, self.gate, self.view.scale)
-        return weights(found.nearest, self.settings)
+        return weights(self.lookup.felt(found.nearest), self.settings)
 
     def sources(self, states: States, logits: Tensor, normaliser: Tensor) -> Sources:
         """What `mix` would mix in, entry by entry."""

@@ -26,6 +26,8 @@ OFFERED = 256  # candidate tokens of each source token
 ALIKE = 2.0  # weight of segment similarity relative to token distance
 TAKEN, LEAST = 300, 8  # tokens that all source tokens of a sentence take, about; and each one, at least
 BY_STATE = 0.5  # of c: so many more are taken by distance alone
+SHORT, LONG, STRETCH = 10, 30, 1.6  # tokens of a sentence: from short to long, λ reaches up to so many times as far
+SMALL, LARGE = 2_000, 10_000  # segments of a store: in a small one λ reaches no farther, in a large one all of that
 NEVER = (1 << 32) - 1  # behind all frequencies of types
 
 ARRAYS = {
@@ -49,10 +51,13 @@ declare(ARRAYS)
 
 
 class All(Candidates):
-    """All entries (B, N) that a sentence sees, padded with -1."""
+    """All entries (B, N) that a sentence sees, padded with -1. lengths: (B,), its source tokens."""
 
-    def __init__(self, view: View, entries: Tensor, settings: RetrievalSettings) -> None:
+    by_sentence = ("stretch",)
+
+    def __init__(self, view: View, entries: Tensor, lengths: Tensor, settings: RetrievalSettings) -> None:
         super().__init__(view, settings)
+        self.stretch = _stretch(lengths, _hidden_segments(view)[1])[:, None]
         tokens = view["target_ids"][entries.clamp_min(0)].long()
         self.tokens = tokens.masked_fill(entries < 0, -1)
         self.groups = [
@@ -86,15 +91,21 @@ class All(Candidates):
         scores = torch.cat([each.scores(group.weight) for each, (group, _) in weighed], dim=2)
         return Neighbours(*merge(tokens, scores), torch.stack([each.nearest for each in found]).amin(dim=0))
 
+    def felt(self, nearest: Tensor) -> Tensor:
+        """Less than it is in a long sentence."""
+        return nearest / self.stretch
+
     def keep(self, sentences: Tensor) -> None:
         """Drop all sentences but these."""
+        super().keep(sentences)
         for _, softmax in self.groups:
             softmax.keep(sentences)
 
 
 def select(view: View, source: Source, settings: RetrievalSettings) -> Candidates:
     """What a sentence sees, by tokens and by segments."""
-    return All(view, near_entries(view, source, settings.c, settings.segments), settings)
+    entries = near_entries(view, source, settings.c, settings.segments)
+    return All(view, entries, source.mask.sum(dim=1), settings)
 
 
 def near_entries(view: View, source: Source, c: int | None, segments: int) -> Tensor:
@@ -115,6 +126,16 @@ def near_entries(view: View, source: Source, c: int | None, segments: int) -> Te
 def _suited(lengths: Tensor) -> Tensor:
     """c for sentences of these lengths (B,): a short one has few tokens to find something by. (B,)."""
     return ((TAKEN + lengths - 1) // lengths.clamp_min(1)).clamp_min(LEAST)
+
+
+def _stretch(lengths: Tensor, segments: int) -> Tensor:
+    """How much farther λ reaches in sentences of these lengths (B,), in a store of so many segments. (B,).
+
+    What a large store has for a long sentence can be trusted farther away. Short strings came out fluent and wrong, and
+    so did all texts with a small store, which has little that is near.
+    """
+    share = min(1.0, max(0.0, (segments - SMALL) / (LARGE - SMALL)))
+    return 1.0 + share * (STRETCH - 1.0) * ((lengths - SHORT) / (LONG - SHORT)).clamp(0.0, 1.0)
 
 
 def _index(view: View) -> Index:

@@ -77,6 +77,10 @@ class Candidates(BySentence, ABC):
         """The target tokens of all entries that may be found, -1 for none. (B, N), or None where that may be any."""
         return None
 
+    def felt(self, nearest: Tensor) -> Tensor:
+        """The distance that λ falls with, given the smallest one (B, K). (B, K)."""
+        return nearest
+
     def neighbours(self, states: Tensor) -> Neighbours:
         """Their distribution, by token."""
         return distribution(self.find(states), self.temperature)

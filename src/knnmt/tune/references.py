@@ -26,12 +26,12 @@ BATCH_TOKENS = 4096
 
 @dataclass(frozen=True)
 class Seen:
-    """What the states of all reference tokens found: distances and matches (P, k), nearest and p_MT (P,); log_counts
-    (P, k), or () where each of those found stands for itself."""
+    """What the states of all reference tokens found: distances and matches (P, k), the distance that λ falls with and
+    p_MT (P,); log_counts (P, k), or () where each of those found stands for itself."""
 
     distances: Tensor
     matches: Tensor
-    nearest: Tensor
+    felt: Tensor
     p_mt: Tensor
     log_counts: Tensor
 
@@ -50,7 +50,7 @@ class Seen:
         if p_knn is None:
             assert settings.temperature is not None
             p_knn = self.p_knn(settings.k, settings.temperature)
-        weight = weights(self.nearest, settings)
+        weight = weights(self.felt, settings)
         return float((weight * p_knn + (1 - weight) * self.p_mt).clamp_min(1e-9).log().mean())
 
 
@@ -91,7 +91,7 @@ def see(model: Model, shown: Sequence[Shown], advance: Callable[[int], None]) ->
             found = some.look.lookup.find(some.query)
             matches = found.tokens == some.wanted[:, :, None]
             p_mt = some.of_wanted(some.logits.log_softmax(dim=-1))
-            kept = found.distances, matches, found.nearest, p_mt
+            kept = found.distances, matches, some.look.lookup.felt(found.nearest), p_mt
             rows.append(tuple(each[some.there].cpu() for each in kept))
             counts.append(
                 found.log_counts.expand_as(found.distances)[some.there].cpu() if found.log_counts.ndim else None
@@ -99,12 +99,12 @@ def see(model: Model, shown: Sequence[Shown], advance: Callable[[int], None]) ->
             advance(len(some.segments))
     if not rows:
         return None
-    distances, matching, nearest, p = zip(*rows, strict=True)
+    distances, matching, felt, p = zip(*rows, strict=True)
     filled = [torch.zeros_like(row) if some is None else some for row, some in zip(distances, counts, strict=True)]
     return Seen(
         distances=_joined(distances, torch.inf),
         matches=_joined(matching, False),
-        nearest=torch.cat(nearest),
+        felt=torch.cat(felt),
         p_mt=torch.cat(p),
         log_counts=_joined(filled, 0.0) if any(some is not None for some in counts) else torch.zeros(()),
     )
