@@ -263,7 +263,9 @@ class DocumentJobs:
             job.request = None
             job.done += count
 
-        job.tally = pretranslate(document, translate, everything=how.everything, progress=progress)
+        job.tally = pretranslate(
+            document, translate, everything=how.everything, glossary=how.options.glossary, progress=progress
+        )
         content = document.to_bytes()
         job.file.path.write_bytes(content)
         job.file.resize(len(content))
