@@ -238,7 +238,7 @@ def _project(state: Floats, projection: Floats, middle: Floats, query: Floats) -
 
 
 @compiled
-def _softmax(values: Floats, own: float, doublings: float, root: bool, bits: Ints) -> Any:
+def _softmax(values: Floats, own: Any, doublings: Any, root: bool, bits: Ints) -> Any:
     """From squared distances (N,), with the other sign and without `own`, to exp(−d/T) relative to the nearest, in
     place; gives the distance of that, and the sum."""
     most = largest(values)
