@@ -180,7 +180,7 @@ def _score_in_full(parts: Ints, ranges: Ints, told: Flags, frequent: Flags, best
 
 @compiled
 def _offer_all(
-    table: Ints, factor: int, shift: int, parts: Ints, hidden: Flags, ranges: Ints, total: Ints, highest: float,
+    table: Ints, factor: int, shift: int, parts: Ints, hidden: Flags, ranges: Ints, total: Ints, highest: Any,
     lists: Ints, alikes: Floats, used: Ints,
 ) -> None:  # fmt: skip
     """List all stored tokens of the types that are not frequent, with the similarity of their segments."""

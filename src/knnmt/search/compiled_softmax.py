@@ -16,7 +16,7 @@ from knnmt.loops import compiled, largest, logarithms, powers_of_two, share_out
 from knnmt.model.tiles import COLUMNS, MIXED, ROWS, tile
 from knnmt.search.nearest import Buffers
 from knnmt.search.rows import Keys, ProjectedRows
-from knnmt.search.softmax import Shares, Softmax, by_token
+from knnmt.search.softmax import Shares, Softmax, sorted_by_token
 from knnmt.settings import Metric
 
 Floats = NDArray[np.float32]
@@ -65,7 +65,7 @@ class CompiledSoftmax(Softmax):
 
     def listed(self) -> tuple[Tensor, Tensor]:
         """The rows as `distances` has them."""
-        return by_token(*(each[self.here] for each in self.given))[:2]
+        return sorted_by_token(*(each[self.here] for each in self.given))[:2]
 
     def shares(self, states: Tensor, temperature: float, metric: Metric, *, summed: bool = False) -> Shares:
         """The softmax of −d/T, summed by token."""
@@ -238,7 +238,7 @@ def _project(state: Floats, projection: Floats, middle: Floats, query: Floats) -
 
 
 @compiled
-def _softmax(values: Floats, own: float, doublings: float, root: bool, bits: Ints) -> Any:
+def _softmax(values: Floats, own: Any, doublings: Any, root: bool, bits: Ints) -> Any:
     """From squared distances (N,), with the other sign and without `own`, to exp(−d/T) relative to the nearest, in
     place; gives the distance of that, and the sum."""
     most = largest(values)

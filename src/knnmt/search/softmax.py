@@ -44,7 +44,7 @@ class Softmax(BySentence):
 
     def __init__(self, buffers: Buffers, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor) -> None:
         self.buffers, self.keys = buffers, keys
-        self.numbers, self.tokens, missing = by_token(numbers, tokens)
+        self.numbers, self.tokens, missing = sorted_by_token(numbers, tokens)
         new = torch.ones_like(missing)
         new[:, 1:] = self.tokens[:, 1:] != self.tokens[:, :-1]
         new &= ~missing
@@ -92,7 +92,7 @@ class Softmax(BySentence):
         return Shares(self._columns, log_p, nearest, log_z)
 
 
-def by_token(numbers: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def sorted_by_token(numbers: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Rows (B, N), none where the number is -1, sorted by token: their numbers and tokens; and where none are left."""
     missing = numbers < 0
     tokens, order = tokens.masked_fill(missing, torch.iinfo(torch.int64).max).sort(dim=1, stable=True)
