@@ -52,8 +52,9 @@ class Catalogs:
 
     def reversed(self) -> "Catalogs":
         """The same segments in the other direction."""
-        sides = ([replace(s, source=s.target, target=s.source) for s in some] for some in (self.memory, self.held_out))
-        return Catalogs(*sides, Languages(self.languages.target, self.languages.source))
+        sides = self.memory, self.held_out
+        memory, held_out = ([replace(s, source=s.target, target=s.source) for s in side] for side in sides)
+        return Catalogs(memory, held_out, Languages(self.languages.target, self.languages.source))
 
 
 def catalogs() -> tuple[Catalogs, Catalogs]:
