@@ -13,7 +13,8 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "models/mini-de-en/README.md")
+MODELS = ("models/mini-de-en/README.md", "models/mini-en-de/README.md", "models/train/CATALOGS.md")
+PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", *MODELS)
 OUTSIDE = re.compile(r"(?<=\]\()\.\./(?=([^)#\s]+))")  # the ../ of a link in docs/, which has no folders of pages
 FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 INSIDE = re.compile(r"(?<=\]\()docs/")  # a link of README.md into docs/
