@@ -17,7 +17,8 @@ import transformers
 
 from knnmt.decode.beam import search
 from knnmt.decode.rehearsal import rehearse
-from knnmt.model.checkpoint import EMBEDDED, Model, embedded_path, load
+from knnmt.model.checkpoint import Model, load
+from knnmt.model.embedded import EMBEDDED, embedded_path
 from knnmt.model.linear import DTYPES
 from knnmt.model.represent import padded
 from knnmt.ready import want

@@ -22,7 +22,8 @@ import transformers
 from knnmt.decode.batches import batches
 from knnmt.decode.beam import search
 from knnmt.decode.rehearsal import rehearse
-from knnmt.model.checkpoint import EMBEDDED, FAMILIES, convert, embedded_path, load
+from knnmt.model.checkpoint import FAMILIES, convert, load
+from knnmt.model.embedded import EMBEDDED, embedded_path
 from knnmt.model.represent import padded
 from knnmt.model.tokenizer import SpecialTokens
 from knnmt.model.transformer import Transformer

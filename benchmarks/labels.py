@@ -30,7 +30,8 @@ from knnmt import Segment, Translator
 from knnmt.decode.settings import TranslateSettings
 from knnmt.evaluate import bleu
 from knnmt.lab import demo
-from knnmt.model.checkpoint import DEFAULT, load
+from knnmt.model.checkpoint import load
+from knnmt.model.embedded import DEFAULT
 
 LABELS = 200
 LABEL = re.compile(r"[^\W\d_]+(?: [^\W\d_]+)?")

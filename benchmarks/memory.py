@@ -14,7 +14,8 @@ from pathlib import Path
 
 from knnmt import TranslateSettings, Translator
 from knnmt.host import resident, return_freed
-from knnmt.model.checkpoint import DEFAULT, load
+from knnmt.model.checkpoint import load
+from knnmt.model.embedded import DEFAULT
 from knnmt.ready import want
 
 PRECISIONS = ("float32", "bfloat16", "int8")

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 from knnmt.decode.settings import TranslateSettings
-from knnmt.model.checkpoint import DEFAULT, load
+from knnmt.model.checkpoint import load
+from knnmt.model.embedded import DEFAULT
 from knnmt.ready import want
 from knnmt.translate import Translator
 

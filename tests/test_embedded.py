@@ -12,7 +12,7 @@ import transformers
 from knnmt import TranslateSettings, Translator
 from knnmt.errors import UsageError
 from knnmt.evaluate import bleu
-from knnmt.model.checkpoint import EMBEDDED, embedded_path
+from knnmt.model.embedded import EMBEDDED, embedded_path
 
 from .cli.process import INTERRUPTIBLE
 

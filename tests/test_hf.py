@@ -23,7 +23,8 @@ from knnmt.datastore import Datastore
 from knnmt.decode.beam import Hypothesis, search
 from knnmt.errors import ModelError, StoreError, UsageError
 from knnmt.hf import Retrieval, Wrapped, wrap
-from knnmt.model.checkpoint import Model, embedded_path, load
+from knnmt.model.checkpoint import Model, load
+from knnmt.model.embedded import embedded_path
 from knnmt.model.represent import padded, represent
 from knnmt.model.transformer import KeyKind
 from knnmt.retrieval.gate import Purpose

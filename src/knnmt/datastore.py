@@ -8,7 +8,8 @@ from knnmt.build.build import BuildReport, build
 from knnmt.build.compact import compact
 from knnmt.build.context import Progress
 from knnmt.build.settings import BuildSettings
-from knnmt.model.checkpoint import DEFAULT, load
+from knnmt.model.checkpoint import load
+from knnmt.model.embedded import DEFAULT
 from knnmt.model.represent import StateModel
 from knnmt.store.memories import Memories, Paths
 from knnmt.store.store import Store

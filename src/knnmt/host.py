@@ -18,8 +18,10 @@ from typing import BinaryIO
 
 from filelock import lock_descriptor
 
-if sys.platform != "win32":
+try:
     import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 WINDOWS = os.name == "nt"
 DESCRIPTORS = Path("/dev/fd")
@@ -132,7 +134,7 @@ def reuse_address(bound: socket.socket) -> None:
 
 def open_files() -> tuple[int | None, int]:
     """How many files and sockets this process may have open (None if unknown), and how many are."""
-    if sys.platform == "win32":
+    if resource is None:
         return None, 0
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     try:

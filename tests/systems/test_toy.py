@@ -81,7 +81,7 @@ def test_it_is_tuned_explained_benched_and_served(store: Datastore, model: Model
     rows, skipped = measure(model, store, [TEXT, "ein Baum"], settings)
     assert [row.system for row in rows] == ["base", "knn", "toy"]  # which opens nothing more
     assert not skipped
-    with TestClient(create_app(translator, ServerSettings(beam=2))) as client:
+    with TestClient(create_app(translator, ServerSettings(beam=2)), "http://127.0.0.1") as client:
         assert client.get("/v1/systems").json()["default"] == "toy"
         asked = client.post("/translate", json={"q": TEXT, "source": "de", "target": "en"})
         assert asked.json()["translatedText"] == translator.translate([TEXT], TranslateSettings(beam=2))[0].text

@@ -18,7 +18,7 @@ from knnmt.server.worker import GRACE
 
 HEAD_LIMIT = 10.0  # seconds until the head of a request must have arrived
 KEEP_ALIVE = 30  # seconds that an idle connection is kept
-BACKLOG = 64  # connections accepted at a time
+AT_ONCE = 64  # connections accepted at a time, before those that are too many are closed
 MOST, LEAST = 1000, 16  # connections, where the system allows as many, and where it allows too few
 
 
@@ -38,10 +38,15 @@ def listening(settings: ServerSettings) -> socket.socket:
     return bound
 
 
-def most_connections() -> int:
-    """The connections that this process has file descriptors for, beside those it needs itself."""
+def room() -> tuple[int, int]:
+    """The connections that this process has file descriptors for, beside those it needs itself: kept, and accepted at
+    a time."""
     limit, used = host.open_files()
-    return MOST if limit is None else max(LEAST, min(MOST, (limit - used - BACKLOG) // 2))
+    if limit is None:
+        return MOST, AT_ONCE
+    free = limit - used
+    at_once = max(1, min(AT_ONCE, free // 4))
+    return max(LEAST, min(MOST, (free - at_once) // 2)), at_once
 
 
 class Connection(H11Protocol):
@@ -93,12 +98,13 @@ class Connection(H11Protocol):
 
 def configured(app: FastAPI) -> uvicorn.Config:
     """How uvicorn serves the application."""
+    most, at_once = room()
     return uvicorn.Config(
         app,
-        http=type("BoundedConnection", (Connection,), {"most": most_connections()}),
+        http=type("BoundedConnection", (Connection,), {"most": most}),
         loop="asyncio",
         ws="none",
-        backlog=BACKLOG,
+        backlog=at_once,
         access_log=False,  # it would log addresses and query strings
         log_config=None,
         proxy_headers=False,  # X-Forwarded-For is what a client says: rate limits would be a matter of courtesy

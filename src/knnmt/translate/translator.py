@@ -14,7 +14,8 @@ from knnmt.decode.settings import TranslateSettings
 from knnmt.errors import DataError, UsageError
 from knnmt.languages import Languages as PairOfLanguages
 from knnmt.languages import standard_tag
-from knnmt.model.checkpoint import DEFAULT, Model, load
+from knnmt.model.checkpoint import Model, load
+from knnmt.model.embedded import DEFAULT
 from knnmt.ready import want
 from knnmt.retrieval.session import Retriever
 from knnmt.retrieval.tuned import Tuned, chosen_for

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from knnmt.build.settings import BuildSettings
 from knnmt.errors import UsageError
 from knnmt.languages import Languages
-from knnmt.model.checkpoint import DEFAULT
+from knnmt.model.embedded import DEFAULT
 from knnmt.settings import refusal
 from knnmt.systems.settings import Adapt, RetrievalSettings
 from knnmt.systems.table import SYSTEMS
