@@ -26,7 +26,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from knnmt.align import Aligner, AlignSettings, Bitext, Links, train
+from knnmt.align.bitext import Bitext, Links
+from knnmt.align.fastalign import Aligner, train
+from knnmt.align.settings import AlignSettings
 
 systran_align = import_module("systran_align") if find_spec("systran_align") else None
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from knnmt import Datastore, Glossary, Segment, TranslateSettings, Translator
-from knnmt.align import Bitext
+from knnmt.align.bitext import Bitext
 from knnmt.align.fastalign import train
 from knnmt.evaluate import bleu
 from knnmt.text.terms import Term

@@ -13,16 +13,14 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from filelock import lock_descriptor
 
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
-
+resource: Any = import_module("resource") if find_spec("resource") else None  # not on Windows
 WINDOWS = os.name == "nt"
 DESCRIPTORS = Path("/dev/fd")
 STATM = Path("/proc/self/statm")  # pages: total, resident, resident from files, …

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from knnmt.align import Bitext, Links
+from knnmt.align.bitext import Bitext, Links
 
 from ..oracle import align as oracle
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from knnmt.align import Bitext
+from knnmt.align.bitext import Bitext
 from knnmt.csr import blocks
 from knnmt.errors import DataError
 

@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from safetensors.numpy import load_file, save_file
 
-from knnmt.align import Aligner, AlignSettings, Bitext, cover, fastalign, train
+from knnmt.align import fastalign
+from knnmt.align.bitext import Bitext
+from knnmt.align.fastalign import Aligner, train
+from knnmt.align.links import cover
+from knnmt.align.settings import AlignSettings
 from knnmt.errors import DataError, UsageError
 
 from ..oracle import align as oracle
@@ -257,11 +261,15 @@ def test_without_numba_links_are_read_and_covered_and_training_says_what_is_miss
     program = f"""
 import sys
 sys.modules["numba"] = None
-from knnmt import align, errors
-bitext = align.Bitext.from_pairs(zip([[1]], [[1, 2]], strict=True))
-print(align.cover(align.read_pharaoh({str(path)!r}, bitext), bitext).segment(0))
+from knnmt import errors
+from knnmt.align.bitext import Bitext
+from knnmt.align.fastalign import train
+from knnmt.align.links import cover
+from knnmt.align.pharaoh import read_pharaoh
+bitext = Bitext.from_pairs(zip([[1]], [[1, 2]], strict=True))
+print(cover(read_pharaoh({str(path)!r}, bitext), bitext).segment(0))
 try:
-    align.train(bitext)
+    train(bitext)
 except errors.MissingExtraError as error:
     print(error)
 """

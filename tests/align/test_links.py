@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knnmt.align import Bitext, Links, cover, symmetrise
+from knnmt.align.bitext import Bitext, Links
+from knnmt.align.links import cover, symmetrise
 from knnmt.errors import DataError
 
 from ..oracle import align as oracle

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from knnmt.align import Bitext, Links, read_pharaoh, write_pharaoh
+from knnmt.align.bitext import Bitext, Links
+from knnmt.align.pharaoh import read_pharaoh, write_pharaoh
 from knnmt.errors import DataError, UsageError
 
 from .examples import linked, segments_of

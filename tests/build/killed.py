@@ -18,7 +18,8 @@ from typing import Any
 
 import torch
 
-from knnmt.align import Bitext, train
+from knnmt.align.bitext import Bitext
+from knnmt.align.fastalign import train
 from knnmt.build import cut, represent
 from knnmt.build.build import build
 from knnmt.build.compact import compact

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from knnmt.align import Bitext, Links
+from knnmt.align.bitext import Bitext, Links
 from knnmt.build.settings import BuildSettings
 from knnmt.corpus import CleanSettings, Segment
 from knnmt.model.checkpoint import Model

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from knnmt.align import Links
+from knnmt.align.bitext import Links
 from knnmt.build.build import build
 from knnmt.build.settings import BuildSettings
 from knnmt.build.stages import ALWAYS

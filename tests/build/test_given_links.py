@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from knnmt.align import AlignSettings, Links
+from knnmt.align.bitext import Links
+from knnmt.align.settings import AlignSettings
 from knnmt.build.build import build
 from knnmt.corpus import Languages, Segment, read
 from knnmt.datastore import Datastore

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from knnmt.align import AlignSettings
+from knnmt.align.settings import AlignSettings
 from knnmt.build import stages
 from knnmt.build.build import build
 from knnmt.build.settings import BuildSettings

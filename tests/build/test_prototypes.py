@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from knnmt import csr
-from knnmt.align import AlignSettings
+from knnmt.align.settings import AlignSettings
 from knnmt.build import pq
 from knnmt.build.settings import BuildSettings
 from knnmt.datastore import Datastore

@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from knnmt.align import AlignSettings
+from knnmt.align.settings import AlignSettings
 from knnmt.build import similar
 from knnmt.build.context import Context
 from knnmt.build.settings import BuildSettings

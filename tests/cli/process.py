@@ -21,7 +21,8 @@ import torch
 torch.set_num_threads(1)  # a fork has no other threads
 import faiss, lxml.etree, rich.progress, rich.table, sacrebleu.metrics, sacrebleu.significance, sentencepiece
 from transformers import AutoConfig, AutoTokenizer, MarianMTModel, MarianTokenizer
-from knnmt.align import Bitext, train
+from knnmt.align.bitext import Bitext
+from knnmt.align.fastalign import train
 from knnmt.cli import main
 import knnmt.build.build, knnmt.store.describe, knnmt.tune.tune
 some = Bitext.from_pairs([([1, 2], [1, 2])])

@@ -10,7 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from knnmt.align import AlignSettings, Bitext, Links, symmetrise, train
+from knnmt.align.bitext import Bitext, Links
+from knnmt.align.fastalign import train
+from knnmt.align.links import symmetrise
+from knnmt.align.settings import AlignSettings
 from knnmt.decode import beam
 from knnmt.decode.beam import Hypothesis, search
 from knnmt.errors import DataError, UsageError

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import transformers
 
-from knnmt.align import Bitext
+from knnmt.align.bitext import Bitext
 from knnmt.build.settings import BuildSettings
 from knnmt.corpus.segment import Segment
 from knnmt.datastore import Datastore

@@ -83,7 +83,7 @@ def test_entries_are_found_in_their_segments(store: Datastore, model: Model) -> 
 
 
 def test_the_aligner_of_a_store_aligns_new_segments(store: Datastore) -> None:
-    from knnmt.align import Bitext
+    from knnmt.align.bitext import Bitext
 
     links = store.aligner().align(Bitext.from_pairs([([5, 6, 2], [7, 2])]))
     assert {target for _, target in links.segment(0)} == {0, 1}  # every target token

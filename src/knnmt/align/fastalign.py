@@ -18,17 +18,18 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from knnmt.align.bitext import Bitext, Links
 from knnmt.align.kernels import expect, expected_feature, find_partners, locate, maximise, pack, viterbi
 from knnmt.align.links import cover, symmetrise
+from knnmt.align.settings import AlignSettings
 from knnmt.csr import Int32, Int64, blocks, offsets_of, rises
 from knnmt.errors import DataError, UsageError
 from knnmt.files import write_whole
-from knnmt.settings import Settings, refusal
+from knnmt.settings import refusal
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -45,15 +46,6 @@ FLOOR = 1e-9
 
 KEPT_CELLS = 1 << 27  # cells whose places in the table are cached between iterations (512 MiB)
 THREADS = max(2, os.cpu_count() or 1)
-
-
-class AlignSettings(Settings):
-    """Settings of the aligner. The defaults are FastAlign's."""
-
-    iterations: int = Field(default=5, ge=2, description="passes over the corpus; the last one aligns")
-    p0: float = Field(default=0.08, ge=0, lt=1, description="probability of the null word")
-    alpha: float = Field(default=0.01, gt=0, description="concentration of the symmetric Dirichlet prior")
-    cover: bool = Field(default=True, description="link unaligned target tokens as their neighbours")
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from knnmt.align import Aligner, Bitext, Links, cover, train
+from knnmt.align.bitext import Bitext, Links
+from knnmt.align.fastalign import Aligner, train
+from knnmt.align.links import cover
 from knnmt.build.context import Context
 from knnmt.build.read import Corpus
 from knnmt.csr import Int64, blocks

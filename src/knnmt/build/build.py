@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from knnmt import __version__, files, host
-from knnmt.align import read_pharaoh
+from knnmt.align.pharaoh import read_pharaoh
 from knnmt.allocator import hold_little
 from knnmt.build import plan as planning
 from knnmt.build.align import ALIGNER, align_tokens, count_corpus

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knnmt import files, host
-from knnmt.align import Bitext, Links
+from knnmt.align.bitext import Bitext, Links
 from knnmt.build import merge as merging
 from knnmt.build import plan as planning
 from knnmt.build.align import ALIGNER

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from knnmt.align import Bitext
+from knnmt.align.bitext import Bitext
 from knnmt.build.lloyd import States
 from knnmt.build.settings import BuildSettings
 from knnmt.model.represent import StateModel

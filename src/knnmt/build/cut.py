@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from knnmt.align import Bitext, Links
+from knnmt.align.bitext import Bitext, Links
 from knnmt.build.align import links_of
 from knnmt.build.context import Context
 from knnmt.csr import Int64, offsets_of

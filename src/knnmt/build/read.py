@@ -9,7 +9,8 @@ from itertools import islice
 import numpy as np
 
 from knnmt import files
-from knnmt.align import Aligner, Bitext, Links
+from knnmt.align.bitext import Bitext, Links
+from knnmt.align.fastalign import Aligner
 from knnmt.build.context import Context
 from knnmt.corpus import CleanReport, Languages, Reason, Segment, cleaned, unfit
 from knnmt.csr import offsets_of

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from knnmt import files, host
-from knnmt.align import Bitext
+from knnmt.align.bitext import Bitext
 from knnmt.allocator import trim
 from knnmt.build.context import Context
 from knnmt.build.workers import parallel

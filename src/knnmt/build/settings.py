@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from knnmt.align import AlignSettings
+from knnmt.align.settings import AlignSettings
 from knnmt.corpus import CleanSettings
 from knnmt.settings import Metric, Settings
 

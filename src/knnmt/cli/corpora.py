@@ -15,7 +15,7 @@ from knnmt.cli.options import Command, Fields, options
 from knnmt.errors import UsageError
 
 if TYPE_CHECKING:
-    from knnmt.align import AlignSettings
+    from knnmt.align.settings import AlignSettings
     from knnmt.corpus import Segment
     from knnmt.model.checkpoint import Model
     from knnmt.model.lexicon import LexiconSettings
@@ -67,7 +67,7 @@ def stats(
 
 
 @app.command(cls=Command)
-@options(settings=Fields("align.fastalign:AlignSettings", "cover"))
+@options(settings=Fields("align.settings:AlignSettings", "cover"))
 def align(
     *,
     corpus: CorpusArgument,
@@ -80,23 +80,26 @@ def align(
     as_json: JsonOption = False,
 ) -> None:
     """Align the tokens of a parallel corpus. The FastAlign model, on the pieces of a model's tokenizer."""
-    from knnmt import align as aligning
     from knnmt import corpus as corpora
+    from knnmt.align.bitext import Bitext
+    from knnmt.align.fastalign import Aligner, train
+    from knnmt.align.links import cover, symmetrise
+    from knnmt.align.pharaoh import pharaoh_lines
 
     if load is not None and save is not None:
         raise UsageError("--load and --save exclude each other: --save writes what training found")
     if save is not None and not save.parent.is_dir():
         raise UsageError(f"cannot write {save}: no folder {save.parent}")
-    aligner = aligning.Aligner.load(load) if load is not None else None
+    aligner = Aligner.load(load) if load is not None else None
     segments = corpora.read_all(corpus, corpora.Languages.parse(langs))
     with terminal.writing(output, *corpus) as out:
         loaded = load_model(model, langs, "cpu", "float32", None)
-        bitext = aligning.Bitext.from_pairs(_ids(terminal.watched(segments, "reading"), loaded))
+        bitext = Bitext.from_pairs(_ids(terminal.watched(segments, "reading"), loaded))
         if not len(bitext):
             raise UsageError("nothing to align: the corpus has no segments")
-        aligner = aligner or aligning.train(bitext, settings)
-        links = aligning.symmetrise(bitext, *aligner.best(bitext))
-        out.writelines(aligning.pharaoh_lines(aligning.cover(links, bitext) if settings.cover else links))
+        aligner = aligner or train(bitext, settings)
+        links = symmetrise(bitext, *aligner.best(bitext))
+        out.writelines(pharaoh_lines(cover(links, bitext) if settings.cover else links))
     if save is not None:
         aligner.save(save)
     tokens, linked = int(bitext.target_offsets[-1]), links.linked
@@ -117,8 +120,10 @@ def shortlist(
     as_json: JsonOption = False,
 ) -> None:
     """Make a shortlist file for a model. It speeds up `translate` and `serve` with large vocabularies, on a CPU."""
-    from knnmt import align as aligning
     from knnmt import corpus as corpora
+    from knnmt.align.bitext import Bitext
+    from knnmt.align.fastalign import train
+    from knnmt.align.links import symmetrise
     from knnmt.model.lexicon import Lexicon
 
     if not output.parent.is_dir():
@@ -127,10 +132,10 @@ def shortlist(
     loaded = load_model(model, langs, "cpu", "float32", None)
     held_out: list[Pair] = []  # to tell how much of other text the lists cover
     pairs = _but_held_out(_ids(terminal.watched(segments, "reading"), loaded), held_out)
-    bitext = aligning.Bitext.from_pairs(pairs)
+    bitext = Bitext.from_pairs(pairs)
     if not len(bitext):
         raise UsageError("nothing to align: the corpus has no segments")
-    links = aligning.symmetrise(bitext, *aligning.train(bitext).best(bitext))
+    links = symmetrise(bitext, *train(bitext).best(bitext))
     types = loaded.transformer.architecture.source_vocabulary
     made = Lexicon.count(bitext, links, loaded.tokenizer.fingerprint, types, settings)
     made.save(output)

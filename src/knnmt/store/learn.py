@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from knnmt.align import Aligner, Bitext
+from knnmt.align.bitext import Bitext
+from knnmt.align.fastalign import Aligner
 from knnmt.corpus.segment import Segment
 from knnmt.errors import DataError
 from knnmt.model.represent import StateModel, represent

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from knnmt.align import Bitext, Links
+from knnmt.align.bitext import Bitext, Links
 from knnmt.corpus.segment import Segment
 from knnmt.csr import Int32, Int64, offsets_of
 from knnmt.errors import StoreError

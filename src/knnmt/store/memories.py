@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from knnmt.align import Aligner
+from knnmt.align.fastalign import Aligner
 from knnmt.corpus.segment import Segment
 from knnmt.csr import Int64
 from knnmt.errors import DataError, StoreError, UsageError

@@ -9,7 +9,8 @@ from itertools import accumulate, pairwise, repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from knnmt.align import Aligner, Bitext
+from knnmt.align.bitext import Bitext
+from knnmt.align.fastalign import Aligner
 from knnmt.corpus.segment import Segment
 from knnmt.corpus.split import CUTS, split
 from knnmt.model.represent import StateModel

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from knnmt import host
-from knnmt.align import Aligner
+from knnmt.align.fastalign import Aligner
 from knnmt.corpus.segment import Segment
 from knnmt.errors import DataError, StoreError
 from knnmt.model.represent import StateModel

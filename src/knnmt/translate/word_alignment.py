@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from functools import cached_property
 
-from knnmt.align import Aligner, Bitext
+from knnmt.align.bitext import Bitext
+from knnmt.align.fastalign import Aligner
 from knnmt.errors import StoreError
 from knnmt.model.checkpoint import Model
 from knnmt.model.tokenizer import Tokenizer
