@@ -17,7 +17,7 @@ from knnmt.files import write_whole
 from knnmt.text.glossary import Glossary
 from knnmt.text.inline import Code, Inline
 
-WINDOW = 64  # texts that are translated together: what an interruption may lose
+WINDOW = 256  # texts that are translated together: what an interruption may lose, some seconds
 
 
 class Translated(NamedTuple):
@@ -72,11 +72,12 @@ def pretranslate(
     everything: bool = False,
     finished: "Finished | None" = None,
     glossary: Glossary | None = None,
+    window: int = WINDOW,
     progress: Callable[[int], None] | None = None,
 ) -> Tally:
     """Translate the units that are untranslated or fuzzy, or `everything`; exact matches need no review.
 
-    Every translation is checked, its terms against the `glossary`.
+    Every translation is checked, its terms against the `glossary`. `window` texts are given to `translate` at a time.
     """
     finished = Finished() if finished is None else finished
     tally = Tally(left=len(document.left))
@@ -87,8 +88,8 @@ def pretranslate(
     done = len({unit.source for unit in chosen}) - len(new)
     if progress is not None and done:
         progress(done)
-    for start in range(0, len(new), WINDOW):
-        some = new[start : start + WINDOW]
+    for start in range(0, len(new), window):
+        some = new[start : start + window]
         finished.add(some, translate(some))
         if progress is not None:
             progress(len(some))

@@ -34,6 +34,7 @@ _log = logging.getLogger(__name__)
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
 
 SMALL = 1 << 18  # bytes of a document that does not wait for larger ones
+WINDOW = 64  # texts of a document that are translated before other requests have their turn
 THREADS = 2  # documents of each kind, small and large, that are translated at the same time
 MAX_NAME, MAX_SUFFIX = 100, 20  # characters of a file's name
 MAX_PROBLEMS = 100  # problems listed in a report; all are counted
@@ -264,8 +265,9 @@ class DocumentJobs:
             job.done += count
 
         job.tally = pretranslate(
-            document, translate, everything=how.everything, glossary=how.options.glossary, progress=progress
-        )
+            document, translate, everything=how.everything, glossary=how.options.glossary, window=WINDOW,
+            progress=progress,
+        )  # fmt: skip
         content = document.to_bytes()
         job.file.path.write_bytes(content)
         job.file.resize(len(content))
