@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from knnmt import terminal
-from knnmt.cli.app import JsonOption, LangsOption, StoresOption, app
+from knnmt.cli.app import ColumnsOption, FormatOption, JsonOption, LangsOption, StoresOption, app
 from knnmt.cli.documents import documents_in
 
 if TYPE_CHECKING:
@@ -21,12 +21,8 @@ def analyze(
     store: StoresOption = None,
     langs: LangsOption = None,
     all_units: Annotated[bool, typer.Option("--all", help="Count translated units too.")] = False,
-    format: Annotated[
-        str | None, typer.Option("--format", help="Format of documents, such as po. [default: by name and content]")
-    ] = None,
-    columns: Annotated[
-        str | None, typer.Option("--columns", help="Columns of a table: source and target, such as en,de.")
-    ] = None,
+    format: FormatOption = None,
+    columns: ColumnsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Count words and segments by how well the store matches them, before anything is translated.

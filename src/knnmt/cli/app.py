@@ -71,6 +71,12 @@ CorpusArgument = Annotated[
     list[Path],
     typer.Argument(help="TMX, PO, MO, TSV, JSONL or plain text (X.de and X.en), also .gz."),
 ]
+FormatOption = Annotated[
+    str | None, typer.Option("--format", help="Format of documents, such as po. [default: by name and content]")
+]
+ColumnsOption = Annotated[
+    str | None, typer.Option("--columns", help="Columns of a table: source and target, such as en,de.")
+]
 StoreArgument = Annotated[Path, typer.Argument(help="Folder of the store.")]
 StoresArgument = Annotated[list[Path], typer.Argument(help="Folders of the stores.")]
 StoreOption = Annotated[Path | None, typer.Option("--store", "-s", help="Store to retrieve from.")]

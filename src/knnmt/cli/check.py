@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from knnmt import terminal
-from knnmt.cli.app import GlossaryOption, JsonOption, LangsOption, app
+from knnmt.cli.app import ColumnsOption, FormatOption, GlossaryOption, JsonOption, LangsOption, app
 from knnmt.cli.documents import documents_in
 from knnmt.errors import UsageError
 
@@ -23,12 +23,8 @@ def check(
     langs: LangsOption = None,
     glossary: GlossaryOption = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Kind of check to skip; repeatable.")] = None,
-    format: Annotated[
-        str | None, typer.Option("--format", help="Format of the documents, such as po. [default: by name and content]")
-    ] = None,
-    columns: Annotated[
-        str | None, typer.Option("--columns", help="Columns of a table: source and target, such as en,de.")
-    ] = None,
+    format: FormatOption = None,
+    columns: ColumnsOption = None,
     as_json: JsonOption = False,
     sarif: Annotated[bool, typer.Option("--sarif", help="SARIF 2.1.0, for code scanning.")] = False,
     junit: Annotated[bool, typer.Option("--junit", help="JUnit XML, for continuous integration.")] = False,
@@ -74,10 +70,10 @@ def _units(
     files: list[Path], format: str | None, languages: "Languages | None", columns: str | None
 ) -> "list[Translated]":
     """The units of the files, each with its translation."""
-    from knnmt.documents.reviewed import BILINGUAL, reviewed, side_by_side
+    from knnmt.documents.reviewed import reviewed, side_by_side
 
     documents = documents_in(files, format, columns, languages)
-    alone = [each for each in documents if each.format.name not in BILINGUAL or len(each.content.columns) == 1]
+    alone = [each for each in documents if not each.format.bilingual or len(each.content.columns) == 1]
     if not alone:
         return [unit for document in documents for unit in reviewed(document)]
     if len(documents) == 2 and documents[0].format is documents[1].format:

@@ -167,15 +167,16 @@ def run(
     if as_json and any(job.output is None for job in plan.jobs):
         raise UsageError("--json reports on standard output: write the document to a file (-o)")
     first = plan.opened(plan.jobs[0], languages) if len(plan.jobs) == 1 else None
-    total = 0
+    total, notes = 0, False
     for job in plan.jobs:  # whatever is wrong with one of them is said before any work
-        total += texts_of(first or plan.opened(job, languages), everything=plan.everything)
+        document = first or plan.opened(job, languages)
+        total, notes = total + texts_of(document, everything=plan.everything), notes or document.format.notes
     tally = Tally()
     if plan.finished is not None and len(plan.jobs) > 1:
         plan.finished.parent.mkdir(parents=True, exist_ok=True)
-    translate = _translate(translator, settings, glossary)
+    translate = _translate(translator, settings, glossary, notes=notes)
     with contextlib.ExitStack() as stack:
-        made_with = _made_with(translator, settings, languages) + (f" {glossary.fingerprint}" if glossary else "")
+        made_with = _made_with(translator, settings, languages, glossary)
         finished = stack.enter_context(finished_in(plan.finished, made_with))
         bar = stack.enter_context(terminal.bar("translating", total))
         try:
@@ -205,12 +206,15 @@ def _write(document: "Document", job: Job) -> None:
         document.write(job.output)
 
 
-def _made_with(translator: "Translator", settings: "TranslateSettings", languages: "Languages") -> str:
-    """What a translation depends on: those of another model, store or settings are not taken up."""
+def _made_with(
+    translator: "Translator", settings: "TranslateSettings", languages: "Languages", glossary: "Glossary | None"
+) -> str:
+    """What a translation depends on: those of another model, store, glossary or settings are not taken up."""
     retriever = translator.retriever
     chosen = retriever.settings.model_dump_json() if retriever is not None else "base"
     store = str(translator.store.path) if translator.store is not None and retriever is not None else ""
-    return " ".join((translator.model.fingerprint, str(languages), store, chosen, settings.model_dump_json()))
+    terms = (glossary.fingerprint,) if glossary else ()
+    return " ".join((translator.model.fingerprint, str(languages), store, chosen, settings.model_dump_json(), *terms))
 
 
 def _report(tally: "Tally", files: int, *, as_json: bool) -> None:
@@ -235,12 +239,14 @@ def show_problems(problems: Sequence[str]) -> None:
         typer.echo(f"… and {len(problems) - SHOWN:,} more: `knnmt check` lists all", err=True)
 
 
-def _translate(translator: "Translator", settings: "TranslateSettings", glossary: "Glossary | None") -> "Translate":
-    """What the translator makes of texts with codes, and how well the store matches them."""
+def _translate(
+    translator: "Translator", settings: "TranslateSettings", glossary: "Glossary | None", *, notes: bool
+) -> "Translate":
+    """What the translator makes of texts with codes and, for `notes`, how well the store matches them."""
     from knnmt.documents.pretranslate import Translated
     from knnmt.translate.fuzzy import FuzzyIndex
 
-    store = translator.store if translator.retriever is not None else None
+    store = translator.store if notes and translator.retriever is not None else None
     index = FuzzyIndex(store) if store is not None else None
 
     def translate(units: "Sequence[Inline]") -> "list[Translated]":

@@ -11,7 +11,9 @@ import typer
 
 from knnmt import terminal
 from knnmt.cli.app import (
+    ColumnsOption,
     DeviceOption,
+    FormatOption,
     GlossaryOption,
     JsonOption,
     LangsOption,
@@ -68,13 +70,9 @@ def translate(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Output file or folder. [default: standard output]")
     ] = None,
-    format: Annotated[
-        str | None, typer.Option("--format", help="Format of documents, such as po. [default: by name and content]")
-    ] = None,
+    format: FormatOption = None,
     all_units: Annotated[bool, typer.Option("--all", help="Translate translated units again.")] = False,
-    columns: Annotated[
-        str | None, typer.Option("--columns", help="Columns of a table: source and target, such as en,de.")
-    ] = None,
+    columns: ColumnsOption = None,
     model: ModelOption = "mini",
     langs: LangsOption = None,
     store: StoresOption = None,

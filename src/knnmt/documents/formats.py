@@ -42,6 +42,8 @@ class Format:
     declares: str | None = None  # where a file names its encoding, as `content.decoded` knows it
     spell: Callable[[str], str] | None = None
     archive: bool = False  # a ZIP archive of XML
+    bilingual: bool = False  # with room for source and translation
+    notes: bool = False  # with room for a note on each translation
 
     def decoded(self, data: bytes, name: str) -> Content:
         """The bytes of a file as text, or as members of an archive."""
@@ -49,10 +51,10 @@ class Format:
 
 
 FORMATS = (
-    Format("po", "gettext PO", (".po", ".pot"), read_po, "catalog"),
-    Format("xliff", "XLIFF", (".xlf", ".xliff"), read_xliff, "xml", spelled),
-    Format("tmx", "TMX", (".tmx",), read_tmx, "xml", spelled),
-    Format("qt", "Qt Linguist", (".ts",), read_qt, "xml", spelled),
+    Format("po", "gettext PO", (".po", ".pot"), read_po, "catalog", bilingual=True),
+    Format("xliff", "XLIFF", (".xlf", ".xliff"), read_xliff, "xml", spelled, bilingual=True, notes=True),
+    Format("tmx", "TMX", (".tmx",), read_tmx, "xml", spelled, bilingual=True, notes=True),
+    Format("qt", "Qt Linguist", (".ts",), read_qt, "xml", spelled, bilingual=True),
     Format("android", "Android strings", (".xml",), read_android, "xml", spelled),
     Format("html", "HTML", (".html", ".htm", ".xhtml"), read_html, "page", spelled),
     Format("markdown", "Markdown", (".md", ".markdown"), read_markdown),
@@ -60,7 +62,7 @@ FORMATS = (
     Format("yaml", "YAML", (".yaml", ".yml"), read_yaml),
     Format("properties", "Java properties", (".properties",), read_properties, "latin-1", spelled_in_java),
     Format("strings", "Apple strings", (".strings",), read_strings),
-    Format("xcstrings", "Apple string catalog", (".xcstrings",), read_xcstrings),
+    Format("xcstrings", "Apple string catalog", (".xcstrings",), read_xcstrings, bilingual=True),
     Format("srt", "SubRip", (".srt",), read_srt),
     Format("vtt", "WebVTT", (".vtt",), read_vtt),
     Format("docx", "Word", (".docx", ".docm", ".dotx"), read_docx, spell=spelled, archive=True),
@@ -74,8 +76,8 @@ FORMATS = (
         spell=spelled,
         archive=True,
     ),
-    Format("csv", "CSV", (".csv",), read_csv),
-    Format("tsv", "TSV", (".tsv", ".tab"), read_tsv),
+    Format("csv", "CSV", (".csv",), read_csv, bilingual=True),
+    Format("tsv", "TSV", (".tsv", ".tab"), read_tsv, bilingual=True),
     Format("text", "plain text", (".txt",), read_lines),
 )
 # suffixes that other formats have too: what a file of ours contains near its start (TypeScript has `.ts`)

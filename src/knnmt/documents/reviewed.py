@@ -8,7 +8,6 @@ from knnmt.documents.unit import Unit
 from knnmt.errors import UsageError
 from knnmt.text.inline import Inline
 
-BILINGUAL = frozenset("po xliff tmx qt xcstrings csv tsv".split())  # formats with room for source and translation
 EMPTY = Inline("")
 
 
