@@ -7,6 +7,7 @@ pairs is changed on both sides alike, so that the model learns to carry such thi
 
 import random
 import re
+from collections.abc import Sequence
 
 QUOTES = str.maketrans({**dict.fromkeys("„“”‟»«″", '"'), **dict.fromkeys("‚‘’‛´`ʼ′", "'")})
 INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2028-\u202e\u2060\ufeff\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -16,6 +17,8 @@ SPLIT = re.compile(r"(?<=[,;:–])\s|\s(?=[–-]\s)")
 NAME = re.compile(r"\w*\d|[A-ZÄÖÜ]\w\w")  # what looks like a number or a name
 FINAL = ".!?"
 NAMES = "name user count number file title page url size date object field value email total path item".split()
+ATTRIBUTES = ('target="_blank"', 'rel="noopener"', 'class="button"', 'title="help"', 'data-id="7"')
+WORD = re.compile(r"[A-Za-z]{3,12}")
 TAGS = "b i em strong code a span p li h1 u tt guilabel emphasis".split()
 
 
@@ -25,9 +28,12 @@ def normalise(text: str) -> str:
     return SPACES.sub(" ", text.translate(QUOTES)).strip()
 
 
-def placeholder(rng: random.Random) -> str:
-    """A piece of text that every translation must carry over unchanged."""
-    name = rng.choice(NAMES)
+def placeholder(rng: random.Random, words: Sequence[str]) -> str:
+    """A piece of text that every translation must carry over unchanged.
+
+    Half of the names are words of the pair: a model that only ever sees `%(title)s` translates `%(product)s`.
+    """
+    name, other = (rng.choice(words if words and rng.random() < 0.5 else NAMES) for _ in range(2))
     word = "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 8)))
     number = rng.randint(0, 9999)
     return rng.choice(
@@ -39,6 +45,8 @@ def placeholder(rng: random.Random) -> str:
             f"__{name}__", f"<{number % 4}>", f"{number % 97} %", f"{number % 97} MB",
             f"{number % 13}:{number % 60:02}", f"v{number % 9}.{number % 17}.0",
             f"<{rng.choice(TAGS)}>", f"<{rng.choice(TAGS)}/>", f'<a href="{word}.html">', "&nbsp;", f"&{word};",
+            f'<a href="%({word}_{name})s" {rng.choice(ATTRIBUTES)}>', f'<{word} {rng.choice(ATTRIBUTES)} {name}="">',
+            f"%({name}_{other})s", f"{{{name}_{other}}}", f"%({name}_{other}_{word})s",
             f"https://www.{word}.org/{name}", f"http://{word}.com/{word}?{name}={number}", f"{word}@{name}.net",
             f"{word}_{name}", f"{word}.{name}()", f"/usr/{word}/{name}.conf", f"--{word}", f"{name}.{word[:3]}",
             word.capitalize() + name.capitalize(), f"{word.upper()}_{number}", str(number), f"{number}.{number % 97}",
@@ -51,9 +59,10 @@ def placeholder(rng: random.Random) -> str:
 def hold(source: str, target: str, rng: random.Random) -> tuple[str, str]:
     """Put placeholders where both sides share a word (a name, a number), or else at an end of both."""
     left, right = source.split(" "), target.split(" ")
+    words = [word.lower() for word in WORD.findall(f"{source} {target}")]
     shared = [w for w in set(left) & set(right) if NAME.match(w) and left.count(w) == right.count(w) == 1]
     if not shared:
-        held, place = placeholder(rng), rng.random()
+        held, place = placeholder(rng, words), rng.random()
         if place < 0.4:
             return f"{held} {source}", f"{held} {target}"
         if place < 0.6:
@@ -66,7 +75,7 @@ def hold(source: str, target: str, rng: random.Random) -> tuple[str, str]:
     for word in sorted(shared)[: rng.randint(1, 3)]:
         core = word.rstrip(".,;:!?")
         tag = rng.choice(TAGS)
-        held = f"<{tag}>{core}</{tag}>" if rng.random() < 0.3 else placeholder(rng)
+        held = f"<{tag}>{core}</{tag}>" if rng.random() < 0.3 else placeholder(rng, words)
         left[left.index(word)] = right[right.index(word)] = held + word[len(core) :]
     return " ".join(left), " ".join(right)
 
@@ -101,22 +110,22 @@ def misspell(text: str, rng: random.Random) -> str:
 
 
 def perturb(source: str, target: str, rng: random.Random) -> tuple[str, str]:
-    """A pair as it is (five times of six), or changed in one of the ways above."""
-    kind = rng.random() - 0.02
-    if kind < 0.05:
+    """A pair as it is (four times of five), or changed in one of the ways above."""
+    kind = rng.random()
+    if kind < 0.10:
         source, target = hold(source, target, rng)
-    elif kind < 0.08:
+    elif kind < 0.13:
         source, target = fragment(source, target, rng)
-    elif kind < 0.11 and source[-1:] in FINAL and target[-1:] in FINAL:
+    elif kind < 0.16 and source[-1:] in FINAL and target[-1:] in FINAL:
         end = rng.choice(("", "", "", "…", "...", ":"))
         source, target = source[:-1] + end, target[:-1] + end
-    elif kind < 0.12:
+    elif kind < 0.17:
         source, target = source.upper(), target.upper()
-    elif kind < 0.125:
+    elif kind < 0.175:
         source = source.lower()
-    elif kind < 0.135:
+    elif kind < 0.185:
         source = misspell(source, rng)
-    elif kind < 0.155:
+    elif kind < 0.205:
         opening, closing = rng.choice(("„“", "»«", "“”", "«»"))
         source = re.sub(r'"([^"]*)"', rf"{opening}\1{closing}", source).replace("'", "’").replace(" - ", " – ")
     return source, target

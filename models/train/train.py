@@ -158,7 +158,10 @@ def train(options: argparse.Namespace) -> None:
     torch.manual_seed(1)
     torch.set_float32_matmul_precision("high")
     pad, budget = options.vocabulary - 1, options.minutes * 60
-    model = new_model(options).to(device).train()
+    model = new_model(options)
+    if options.start is not None:
+        model.load_state_dict(MarianMTModel.from_pretrained(options.start, dtype=torch.float32).state_dict())
+    model = model.to(device).train()
     matrices = [w for n, w in model.named_parameters() if w.ndim == 2 and "layers" in n and w.requires_grad]
     others = [w for w in model.parameters() if w.requires_grad and not any(w is m for m in matrices)]
     adam = torch.optim.AdamW(others, betas=(0.9, 0.98), weight_decay=0.0, fused=device.type == "cuda")
@@ -307,6 +310,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--short-times", type=int, default=3, help="how often each short string is repeated")
     parser.add_argument("--swap", action="store_true", help="--data, --short and --valid have the target first")
     parser.add_argument("--pieces", type=Path, help="a SentencePiece model to take; default: train one")
+    parser.add_argument("--start", type=Path, help="a model of the same size to start from; default: random weights")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("work"))
     parser.add_argument("--valid", type=Path, nargs="*", default=[], help="more texts to watch the loss of")
