@@ -240,3 +240,15 @@ def test_progress_counts_texts() -> None:
     units = [Inline.plain(text) for text in ("Eins. Zwei. Drei.", "", "%s", "Vier")]
     Pipeline(Copying(), diagonal, Languages()).translate(units, done.append)
     assert sum(done) == 4
+
+
+def test_a_lost_capital_is_put_back_in_every_sentence_and_alternative() -> None:
+    lines = Copying(TranslateSettings(n_best=2), change=lambda text: f"so {text.lower()}")
+    two, label = through(lines, "Datei öffnen. Datei %s schließen.", "Datei öffnen")
+    assert two.text == "So datei öffnen. So datei %s schließen."
+    assert [each.text for each in (label, *label.alternatives)] == ["So datei öffnen", "So datei öffnen (2)"]
+
+
+def test_what_the_store_says_keeps_its_case() -> None:
+    (found,) = through(Copying(known={"Datei öffnen": "open file"}), "Datei öffnen")
+    assert found.text == "open file"

@@ -14,6 +14,7 @@ from typing import Protocol
 from knnmt.decode.settings import TranslateSettings
 from knnmt.store.digests import one_line
 from knnmt.store.numbering import Match
+from knnmt.text.capital import with_capital
 from knnmt.text.carry import FORMS, LEFT_OUT, WRITTEN, Align, Carried, Form, Languages
 from knnmt.text.check import invented
 from knnmt.text.held import Held, Item, written
@@ -153,6 +154,8 @@ class Pipeline:
                 return  # an alternative of the model, on one line
             work.found.append((carried.placed(text, self._align), found))
             return
+        if found.match is None and not any(found.text.startswith(term.target) for term in found.terms):
+            found = replace(found, text=with_capital(carried.text, found.text, self._languages.source))
         # without protection the model's word is taken; inline codes are always placed
         result = carried.read(found.text, self._align) if self._kinds else carried.placed(found.text, self._align)
         if not found.text and not work.plain:
@@ -165,7 +168,8 @@ class Pipeline:
     def _finished(self, unit: Unit, works: Sequence[Work]) -> Translation:
         """The translation of a text from those of its sentences."""
         if unit.plain and works[0].found and not works[0].known:
-            return works[0].found[0][1]
+            best, *others = (found for _, found in works[0].found)
+            return replace(best, alternatives=tuple(others))
         ranks = range(max(1, *(len(work.found) for work in works))) if works else range(1)
         best, *others = [self._joined(unit, works, rank) for rank in ranks]
         sound = (replace(other, evidence=()) for other in others if not other.problems)
