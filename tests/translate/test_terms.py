@@ -35,6 +35,13 @@ def test_terms_take_the_place_of_what_the_model_says(translator: Translator) -> 
     ]
 
 
+def test_a_term_that_stands_twice_is_brought_in_twice(translator: Translator) -> None:
+    source = "Das Haus steht neben einem anderen Haus."
+    (free,) = texts(translator, source, glossary=None)
+    assert free.count("house") == 2
+    assert texts(translator, source) == [free.replace("house", "mansion")]
+
+
 def test_case_follows_the_sentence_and_the_source(translator: Translator) -> None:
     begins, shouted = texts(translator, "Hunde schlafen gern.", "DAS HAUS IST ALT")
     assert begins.startswith("Hounds")

@@ -1,7 +1,8 @@
 """Which word of a translation renders a term of its source: the one that the model would not say without the term.
 
 The translation is shown to the model twice, with the whole source and with the term taken out of it. The word that
-becomes least probable renders the term. This needs no aligner, and follows the translation as it is.
+becomes least probable renders the term. Where the term stands several times in the source, several words do, and the
+first of them is found. This needs no aligner, and follows the translation as it is.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from knnmt.model.represent import padded
 
 BATCH = 32
 WEAK = 1.0  # nats: a word that loses less does not depend on the term
+ALIKE = 1 / 3  # of what the word that loses most does: the other renditions of a term lose no less
 
 
 class Asked(NamedTuple):
@@ -25,6 +27,7 @@ class Asked(NamedTuple):
     places: tuple[tuple[int, int], ...]
     tokens: tuple[int, ...]
     taken: tuple[tuple[int, int], ...] = ()  # places in the text of the tokens that render other terms
+    lacking: int = 1  # how many words render the term: as many as its places, less those that are right already
 
 
 class Rendition(NamedTuple):
@@ -46,7 +49,7 @@ class Renditions:
     model: Model
 
     def find(self, asked: Sequence[Asked]) -> list[Rendition | None]:
-        """The rendition of each term; None where no word depends on it."""
+        """The first rendition of each term; None where no word depends on it."""
         found: list[Rendition | None] = []
         for begin in range(0, len(asked), BATCH):
             some = asked[begin : begin + BATCH]
@@ -94,10 +97,11 @@ class Renditions:
             sum(losses[word.begin : word.end]) if not any(at < word.stop <= stop for at, stop in asked.taken) else 0.0
             for word in words
         ]
-        most = max(by_word, default=0.0)
+        most, *others = sorted(by_word, reverse=True)[: asked.lacking] or [0.0]
         if most < WEAK:
             return None
-        first = by_word.index(most)
+        enough = max(WEAK, min([most, *(loss for loss in others if loss >= ALIKE * most)]))
+        first = next(number for number, loss in enumerate(by_word) if loss >= enough)
         return _rendition(words, first, first + any(loss >= WEAK for loss in by_word[first + 1 : first + 2]))
 
 

@@ -7,6 +7,7 @@ translation with a term may be less probable than the one without it; where it i
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
@@ -97,11 +98,11 @@ class TermSearch:
             text = "".join(self.search.model.tokenizer.cut(tokens))
             used = self.glossary.uses(piece.found, text)
             taken = tuple((start, stop) for start, stop, _ in self.glossary.places(piece.found, text))
-            terms = {each.term for each, one in zip(piece.found, used, strict=True) if not one}
+            terms = Counter(each.term for each, one in zip(piece.found, used, strict=True) if not one)
             for place, each in enumerate(piece.found):
                 if each.term in terms and place not in piece.given_up:
                     places = tuple((one.start, one.end) for one in piece.found if one.term == each.term)
-                    asked.append((row, place, Asked(piece.text, places, tokens, taken)))
+                    asked.append((row, place, Asked(piece.text, places, tokens, taken, terms[each.term])))
             if not terms and WRONG not in piece.given_up and (wrong := self.glossary.wrong(piece.found, text)):
                 at = re.search(rf"(?<!\w){re.escape(wrong[0][1])}(?!\w)", text, re.IGNORECASE)
                 aims[row].append(_Aim(None, renditions.at(tokens, at.start() if at else 0)))
