@@ -1,5 +1,6 @@
 """Tiny, randomly initialised Hugging Face models of each family: they stand in for those of the hub."""
 
+import gc
 import io
 import json
 import os
@@ -38,10 +39,15 @@ VOCABULARY, PAD, END, TAG = 997, 1, 2, 7
 
 @pytest.fixture(scope="session", autouse=True)
 def loops() -> None:
-    """Compiled loops are ready before the first test, and before any that forks."""
+    """Compiled loops are ready before the first test, and before any that forks.
+
+    The million objects of libraries and tests stay: the collector need not look at them again and again.
+    """
     special = SpecialTokens(start=END, end=END, pad=PAD, prefix=(), forced_end=True, banned=(PAD,))
     rehearse(convert(tiny_model("marian"), FAMILIES["marian"]), special)
     want(300)
+    gc.collect()
+    gc.freeze()
 
 
 # seed of the weights and push towards the end, with which a family gives texts of many lengths
