@@ -54,36 +54,54 @@ class SplitTable(Table):
     def distances(self, queries: Tensor) -> Tensor:
         """Squared distances of queries (..., Q, d) to all rows, padded with FAR. (..., Q, N or more)."""
         flat = queries.reshape(-1, *queries.shape[-2:])
-        asked = -2.0 * flat
-        high = asked.half()
-        both = torch.cat((high, (asked - high.float()).half()), dim=1)
-        rows = self.rows.view(-1, *self.rows.shape[-2:])
-        products = torch.bmm(both, rows.mT, out_dtype=torch.float32)
-        product = products[:, : flat.size(1)].add_(products[:, flat.size(1) :])
+        product = _product(-2.0 * flat, self.rows.view(-1, *self.rows.shape[-2:]))
         squared = flat.square().sum(dim=-1, keepdim=True)
-        found = product.add_(self.norms.view(len(rows), 1, -1)).add_(squared)
+        found = product.add_(self.norms.view(len(flat), 1, -1)).add_(squared)
         return found.view(*queries.shape[:-1], -1)
 
 
 class ScaledSoftmax(Softmax):
-    """The same sums in fewer passes: a product gives −d/T at once, less a number that all rows of a state share."""
+    """The same sums in fewer passes: a product of the bytes of rows gives −d/T at once, less a number that all rows of
+    a state share."""
 
-    by_sentence = (*Softmax.by_sentence, "_levels")
+    by_sentence = (*Softmax.by_sentence, "_bytes", "_levels")
 
     def __init__(self, buffers: Buffers, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor) -> None:
         super().__init__(buffers, keys, numbers, tokens)
+        self._bytes: Tensor | None = None  # (B, N, p), float16, which has all of them
         self._levels: Tensor | None = None  # (B, 1, N), what −d/T is without a state
 
     def shares(self, states: Tensor, temperature: float, metric: Metric, *, summed: bool = False) -> Shares:
         """The softmax of −d/T, summed by token."""
         if metric == "euclidean":  # which is not linear in what is multiplied
             return super().shares(states, temperature, metric, summed=summed)
-        table, scale = self.table, float(distance(torch.ones(()), metric)) / temperature
-        if self._levels is None:
-            self._levels = table.rows[:, None, : table.count, self.keys.width] * -scale
-        queries = self.keys.blocks[0].project(states)
-        rows = table.rows[:, : table.count, : self.keys.width]
-        scores = torch.baddbmm(self._levels, queries * (2.0 * scale), rows.mT)
+        block = self.keys.blocks[0]
+        scale = float(distance(torch.ones(()), metric)) * block.step**2 / temperature
+        if self._bytes is None or self._levels is None:
+            self._bytes, squares = self._gathered()
+            self._levels = squares.mul_(-scale)[:, None]
+        projection, middle = block.to_steps
+        queries = torch.addmm(middle, states.flatten(0, -2), projection).view(*states.shape[:-1], -1)
+        scores = torch.add(self._levels, _product(queries, self._bytes), alpha=2.0 * scale)
         squared = queries.square().sum(dim=-1)
-        nearest = scores.amax(dim=2).neg_().div_(scale).add_(squared).clamp_min_(0.0).mul_(scale * temperature)
+        nearest = scores.amax(dim=2).div_(-scale).add_(squared).clamp_min_(0.0).mul_(scale * temperature)
         return self.by_token(scores.softmax(dim=2), nearest, temperature, summed=summed)
+
+    def _gathered(self) -> tuple[Tensor, Tensor]:
+        """The rows, (B, N, p), and their squared norms in steps, infinite where there is none. (B, N)."""
+        numbers, _ = self.listed()
+        values = torch.empty((numbers.numel(), self.keys.width), dtype=torch.int8, device=numbers.device)
+        self.keys.copy_values(numbers.clamp_min(0).flatten(), values)
+        rows = values.view(*numbers.shape, -1)
+        return rows.half(), rows.float().square_().sum(dim=2).masked_fill_(numbers < 0, FAR)
+
+
+def _product(queries: Tensor, rows: Tensor) -> Tensor:
+    """Queries (B, Q, d), float32, times rows (B, N, d), float16. (B, Q, N) float32."""
+    high = queries.half()
+    both = torch.cat((high, (queries - high.float()).half()), dim=1)
+    if both.device.type == "cuda":
+        products = torch.bmm(both, rows.mT, out_dtype=torch.float32)
+    else:  # whose product of float16 numbers would be one
+        products = torch.bmm(both.float(), rows.mT.float())
+    return products[:, : queries.size(1)].add_(products[:, queries.size(1) :])
