@@ -23,6 +23,8 @@ def reproduce(
     config: Annotated[Path, typer.Argument(help="A TOML file such as configs/domains.toml.")],
     data: Annotated[Path, typer.Option("--data", "-d", help="Folder that the paths in it are relative to.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")],
+    model: Annotated[str | None, typer.Option("--model", "-m", help="Another model than the file names.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Run this domain only; repeatable.")] = None,
     bench: BenchOption = None,
     make_report: Annotated[bool, typer.Option("--report/--no-report", help="Write an HTML report with plots.")] = True,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes for scoring. [default: all cores]")] = None,
@@ -39,9 +41,13 @@ def reproduce(
     asked = Config.load(config)
     if not data.is_dir():
         raise UsageError(f"{data} is not a folder: --data is the one that the paths in {config} are relative to")
+    if model is not None:
+        asked = asked.model_copy(update={"model": model})
     use_threads(threads)
     with terminal.stages() as progress:
-        results = run(asked, data, out, device=device, precision=precision, jobs=jobs, progress=progress)
+        results = run(
+            asked, data, out, device=device, precision=precision, only=only or (), jobs=jobs, progress=progress
+        )
     page = _report([results], bench or [], out / "report") if make_report else None
     if as_json:
         typer.echo(json.dumps(results.model_dump(mode="json"), indent=1, ensure_ascii=False))

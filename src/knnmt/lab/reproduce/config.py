@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from knnmt.build.settings import BuildSettings
 from knnmt.errors import UsageError
+from knnmt.evaluate import METRICS
 from knnmt.languages import Languages
 from knnmt.model.embedded import DEFAULT
 from knnmt.settings import refusal
@@ -15,6 +16,7 @@ from knnmt.systems.settings import Adapt, RetrievalSettings
 from knnmt.systems.table import SYSTEMS
 
 BASE = "base"
+TM = "tm"  # a classic translation memory, a yardstick beside the systems
 REFERENCE = "knn"  # the system whose gain over base MT is the whole of it
 COMPARED = (REFERENCE, "faster")  # the systems that the others are compared with, besides base MT
 NAME = r"^[a-z0-9][a-z0-9._-]*$"  # what may name a file
@@ -44,8 +46,9 @@ class Run(_Table):
 
     @model_validator(mode="after")
     def _known(self) -> "Run":
-        if self.system not in SYSTEMS:
-            raise ValueError(f"there is no system {self.system!r}: use {', '.join(SYSTEMS)} (base is always included)")
+        if self.system not in SYSTEMS and self.system != TM:
+            known = ", ".join((*SYSTEMS, TM))
+            raise ValueError(f"there is no system {self.system!r}: use {known} (base is always included)")
         if self.name == BASE:
             raise ValueError("base is always included, and cannot name another system")
         return self
@@ -108,6 +111,16 @@ class Translating(_Table):
     batch_size: int = Field(default=32, ge=1)
 
 
+class Varying(_Table):
+    """Dev is translated again with each of these values, everything else as tuning found it."""
+
+    systems: tuple[str, ...] = Field(min_length=1, description="names of the systems that are varied")
+    k: tuple[int, ...] = ()
+    c: tuple[int, ...] = ()
+    temperature: tuple[float, ...] = Field(default=(), description="as multiples of the tuned T")
+    weight: tuple[float, ...] = Field(default=(), description="λ, or its maximum")
+
+
 class Config(_Table):
     """An experiment: every domain with every system."""
 
@@ -120,6 +133,11 @@ class Config(_Table):
     build: BuildSettings = BuildSettings()
     tune: Tuning = Tuning()
     translate: Translating = Translating()
+    vary: Varying | None = Field(default=None, description="quality against one setting at a time, on dev")
+    decompose: int | None = Field(
+        default=None, ge=2, description="segments of dev, behind those of [tune], that show where faster loses"
+    )
+    metrics: tuple[str, ...] = Field(default=tuple(METRICS), min_length=1, description="metrics of test; BLEU is one")
     resamples: int = Field(default=1000, ge=2, description="of the paired bootstrap")
     seed: int = 1
 
@@ -148,6 +166,13 @@ class Config(_Table):
         except UsageError as error:
             raise ValueError(str(error)) from None
 
+    @field_validator("metrics")
+    @classmethod
+    def _measured(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        if "BLEU" not in given or not set(given) <= set(METRICS):
+            raise ValueError(f"name BLEU, and of the others any of {', '.join(METRICS)}")
+        return given
+
     @model_validator(mode="after")
     def _agrees(self) -> "Config":
         for what, names in (("system", [run.name for run in self.systems]), ("domain", [d.name for d in self.domains])):
@@ -160,7 +185,7 @@ class Config(_Table):
         if any("seed" in given for given in (self.build.model_fields_set, *(domain.build for domain in self.domains))):
             raise ValueError("build.seed: there is one seed, at the top")
         for domain in self.domains:
-            served = set(self.building(domain).systems or SYSTEMS)
+            served = {*(self.building(domain).systems or SYSTEMS), TM}
             if lacking := next((run for run in self.runs(domain) if run.system not in served), None):
                 raise ValueError(
                     f"the store of {domain.name} is built without what {lacking.system} needs: name it in "

@@ -66,6 +66,46 @@ class Scored(_Record):
     unseen: dict[str, float]
 
 
+class Varied(_Record):
+    """BLEU on dev with the tuned settings, but for one of them."""
+
+    system: str
+    setting: str
+    value: float
+    bleu: float
+
+
+class Choices(_Record):
+    """Shares of reference tokens: the right one is in the chosen cluster, in any cluster of the sentence; the cluster
+    richest in it is the nearest, or among the n nearest."""
+
+    chosen: float
+    any: float
+    richest_first: float
+    richest_among: dict[str, float]
+
+
+class Kept(_Record):
+    """What a choice adds to base MT's mean log-likelihood of a reference token, with the weight λ that was fitted on
+    other segments; the parts of it by p_MT of the token; and the mean p_kNN of the right token."""
+
+    weight: float
+    gain: float
+    by_certainty: list[float]
+    right: float
+
+
+class Decomposition(_Record):
+    """What is lost where, on references of dev that nothing was tuned on. bounds: of the bins of p_MT."""
+
+    digest: str
+    segments: int
+    tokens: int
+    choices: Choices
+    bounds: tuple[float, ...]
+    kept: dict[str, Kept]
+
+
 class SystemResults(_Record):
     """A system in a domain; base MT has no settings and no store."""
 
@@ -90,6 +130,8 @@ class DomainResults(_Record):
     built: Built
     overlaps: dict[str, dict[str, int]]  # of dev and test with the store: exact, near, segments
     systems: dict[str, SystemResults]
+    varied: list[Varied] = []
+    decomposition: Decomposition | None = None
 
 
 class Results(_Record):
