@@ -1,4 +1,4 @@
-"""What the experiments of configs/published.toml and configs/sizes.toml need besides the texts themselves.
+"""What the experiments of quick.toml, published.toml, sizes.toml and clusters.toml need besides the texts themselves.
 
     python benchmarks/paper_data.py DATA OUT
 
@@ -6,8 +6,10 @@ DATA has the folders koran, it, subtitles and bible with train, dev and test as 
 its texts, `clean.tsv` (train, cleaned as in the paper's section 4.1), `first-N.tsv` (random samples of train, each
 inside the next larger one) and Pharaoh files with the links of all of them as FastAlign gives them, each aligned from
 its own segments alone: `train.links`, `clean.links`, `first-N.links`. With these a machine without numba can build.
+`matches` has the fuzzy matches of dev and test in each store, which a folder of results takes as `matches.json`.
 """
 
+import itertools
 import random
 import shutil
 import sys
@@ -20,12 +22,15 @@ from knnmt.align.fastalign import train
 from knnmt.align.links import symmetrise
 from knnmt.align.pharaoh import write_pharaoh
 from knnmt.corpus import CleanReport, CleanSettings, Segment, clean, read_all
+from knnmt.lab.reproduce import Config, memory
 from knnmt.languages import Languages
 from knnmt.model.checkpoint import Model, load
 
 DOMAINS = ("koran", "subtitles", "bible", "it")
 SAMPLES = (100, 300, 1000, 3000, 10000)
 LANGUAGES = Languages.parse("de-en")
+WITH_MATCHES = ("quick", "sizes")  # the configs that have a translation memory as yardstick
+CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
 
 def main(data: Path, out: Path, domains: Sequence[str]) -> None:
@@ -49,6 +54,21 @@ def main(data: Path, out: Path, domains: Sequence[str]) -> None:
             if count < len(segments):
                 write(segments[:count], place / f"first-{count}.tsv")
                 align(model, segments[:count], place / f"first-{count}.links")
+
+    (out / "matches").mkdir(exist_ok=True)
+    for config in (Config.load(CONFIGS / f"{name}.toml") for name in WITH_MATCHES):
+        for domain in config.domains:
+            train = [out / name for name in domain.train]
+            if (domain.variant_of or domain.name) in domains and all(_there(path) for path in train):
+                dev, test = (
+                    list(itertools.islice(read_all([out / name], LANGUAGES, identify=False), most))
+                    for name, most in ((domain.dev, config.tune.segments), (domain.test, config.translate.segments))
+                )
+                memory.matches(out / "matches" / f"{domain.name}.json", train, LANGUAGES, dev, test)
+
+
+def _there(path: Path) -> bool:
+    return path.exists() or path.with_suffix(f".{LANGUAGES.source}").exists()
 
 
 def write(segments: Sequence[Segment], path: Path) -> None:

@@ -68,7 +68,9 @@ class Domain(_Table):
     )
     systems: tuple[str, ...] | None = Field(default=None, description="only these of the systems; default: all")
     build: dict[str, Any] = Field(default={}, description="settings of [build] that are others here")
-    variant_of: str | None = Field(default=None, description="the domain that this differs from by its build alone")
+    variant_of: str | None = Field(
+        default=None, description="the domain that has the same dev and test, and another store"
+    )
     note: str = Field(default="", description="what a reader of its figures should know")
 
     @field_validator("train", mode="before")
@@ -89,6 +91,33 @@ class Domain(_Table):
     def label(self) -> str:
         """What tables call it."""
         return self.title or self.name
+
+
+class Variant(_Table):
+    """Another store for each of the domains. `{domain}` in its paths stands for the name of the domain."""
+
+    name: str = Field(pattern=NAME, description="what is added to the name of the domain")
+    title: str = ""
+    systems: tuple[str, ...] | None = None
+    build: dict[str, Any] = {}
+    train: str | None = None
+    alignments: str | None = None
+
+    def of(self, domain: dict[str, Any]) -> dict[str, Any]:
+        """A domain with this store."""
+        name = domain.get("name", "")
+        given = {key: getattr(self, key) for key in ("systems", "train", "alignments")}
+        paths = {key: value.format(domain=name) if isinstance(value, str) else value for key, value in given.items()}
+        return (
+            domain
+            | {key: value for key, value in paths.items() if value is not None}
+            | {
+                "name": f"{name}-{self.name}",
+                "title": f"{domain.get('title') or name}, {self.title or self.name}",
+                "variant_of": name,
+                "build": domain.get("build", {}) | self.build,
+            }
+        )
 
 
 class Tuning(_Table):
@@ -157,6 +186,16 @@ class Config(_Table):
         except ValidationError as error:
             field, reason = refusal(cls, error)
             raise UsageError(f"{path}: {field or 'it'}: {reason}") from None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _each_variant(cls, given: Any) -> Any:
+        """With `variants`, every domain stands for as many: one with each of these stores."""
+        if not isinstance(given, dict) or "variants" not in given:
+            return given
+        variants = [Variant.model_validate(one) for one in given["variants"]]
+        domains = [variant.of(domain) for domain in given.get("domains", ()) for variant in variants]
+        return {key: value for key, value in given.items() if key != "variants"} | {"domains": domains}
 
     @field_validator("languages")
     @classmethod

@@ -7,6 +7,7 @@ its exact matches are what a memory is for, and test keeps them too.
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import BaseModel
@@ -18,7 +19,7 @@ from knnmt.lab.reproduce.job import Job, digest_of, keep, recall
 from knnmt.lab.reproduce.results import Translated, TunedResult
 from knnmt.store.digests import one_line
 from knnmt.translate import TranslateSettings, Translator
-from knnmt.translate.fuzzy import LEAST, FuzzyIndex
+from knnmt.translate.fuzzy import LEAST, Fuzzy, FuzzyIndex
 
 THRESHOLDS = (LEAST, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 
@@ -66,21 +67,22 @@ class Memory:
         return self._exact.get(text, [])
 
 
-def matches(job: Job) -> Matches:
-    """The matches of dev and test in the domain's train texts. They depend on the texts alone, not on a store."""
-    languages, train = Languages.parse(job.config.languages), [job.data / name for name in job.domain.train]
-    sides = [[segment.source for segment in some] for some in (job.dev, job.test)]
-    path, digest = job.folder / "matches.json", digest_of([checksum(f) for f in files_of(train, languages)], *sides)
+def matches(
+    path: Path, train: Sequence[Path], languages: Languages, dev: Sequence[Segment], test: Sequence[Segment]
+) -> Matches:
+    """The matches of dev and test in train texts, kept at `path`. They depend on these texts alone, not on a store."""
+    sides = [[segment.source for segment in some] for some in (dev, test)]
+    digest = digest_of([checksum(file) for file in files_of(train, languages)], *sides)
     found = recall(path, Matches, digest)
     if found is None:
-        job.watch("fuzzy matches")("", 0, None)
         index = FuzzyIndex(Memory(read_all(train, languages, identify=False)))
-        dev, test = (
-            [Match(each.score, one_line(each.segment.target)) if each else None for each in index.best(texts)]
-            for texts in sides
-        )
-        found = keep(path, Matches(digest=digest, dev=dev, test=test))
+        best = ([_match(each) for each in index.best(texts)] for texts in sides)
+        found = keep(path, Matches(digest=digest, dev=next(best), test=next(best)))
     return found
+
+
+def _match(found: Fuzzy | None) -> Match | None:
+    return None if found is None else Match(found.score, one_line(found.segment.target))
 
 
 def filled(base: Sequence[str], found: Sequence[Match | None], threshold: float | None) -> list[str]:
@@ -109,6 +111,8 @@ def tune(job: Job, found: Matches) -> tuple[float | None, TunedResult]:
 
 def translate(job: Job, base: Translated, texts: Sequence[str]) -> tuple[TunedResult, Translated, list[str]]:
     """Test by the memory, given base MT's translation of it. A match takes no time that would be worth telling."""
-    found = matches(job)
+    job.watch("fuzzy matches")("", 0, None)
+    train, languages = [job.data / name for name in job.domain.train], Languages.parse(job.config.languages)
+    found = matches(job.folder / "matches.json", train, languages, job.dev, job.test)
     threshold, tuned = tune(job, found)
     return tuned, base, filled(texts, found.test, threshold)

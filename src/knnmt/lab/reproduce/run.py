@@ -5,7 +5,7 @@ the step is skipped, so that an experiment is resumable.
 import itertools
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -75,8 +75,8 @@ def reproduce(
     report puts together. `jobs` processes count for the scores, by default one a core. results.json is there after the
     first domain, and grows with each.
     """
-    domains = [domain for domain in config.domains if not only or domain.name in only]
-    if strange := set(only) - {domain.name for domain in domains}:
+    domains = [domain for domain in config.domains if not only or {domain.name, domain.variant_of} & set(only)]
+    if strange := set(only) - {name for domain in domains for name in (domain.name, domain.variant_of)}:
         raise UsageError(f"there is no domain {min(strange)!r} among {', '.join(d.name for d in config.domains)}")
     for domain in domains:  # what is not there is refused before any work
         _files(config, domain, data)
@@ -99,17 +99,18 @@ def reproduce(
         for place in (folder, folder / "settings", folder / "translations"):
             place.mkdir(exist_ok=True)
         watch = progress or (lambda stage, done, total: None)
-        found.append(_domain(Job(config, domain, data, folder, model, dev, test, watch, jobs)))
-        results = Results(
-            title=config.title, note=config.note, digest=digest_of(content), config=content, machine=here,
-            versions=used, domains=found,
-        )  # fmt: skip
-        write_whole(out / "results.json", as_json(results.model_dump(mode="json")))
+        for result in _domain(Job(config, domain, data, folder, model, dev, test, watch, jobs)):
+            found = [one for one in found if one.name != domain.name] + [result]
+            results = Results(
+                title=config.title, note=config.note, digest=digest_of(content), config=content, machine=here,
+                versions=used, domains=found,
+            )  # fmt: skip
+            write_whole(out / "results.json", as_json(results.model_dump(mode="json")))
     return results
 
 
-def _domain(job: Job) -> DomainResults:
-    """All of a domain."""
+def _domain(job: Job) -> Iterator[DomainResults]:
+    """All of a domain: its scores, and then the same with more and more beside them."""
     built, store = _build(job)
     seen = _overlaps(job, built, store)
     translated, texts = {}, {}
@@ -130,7 +131,7 @@ def _domain(job: Job) -> DomainResults:
     bytes_of = {run.name: served(store, SYSTEMS[run.system].arrays) for run in runs if run.system != TM}
     system_of = {run.name: run.system for run in runs} | {BASE: BASE}
     sides = {"dev": (job.dev, seen.dev), "test": (job.test, seen.test)}
-    return DomainResults(
+    result = DomainResults(
         name=job.domain.name,
         title=job.domain.label,
         note=job.domain.note,
@@ -146,9 +147,13 @@ def _domain(job: Job) -> DomainResults:
             )
             for name in texts
         },
-        varied=vary(job, built, store, settings, seen.dev),
-        decomposition=_decompose(job, built, store, settings),
     )  # fmt: skip
+    yield result
+    if (lost := _decompose(job, built, store, settings)) is not None:
+        result = result.model_copy(update={"decomposition": lost})
+        yield result
+    if varied := vary(job, built, store, settings, seen.dev):
+        yield result.model_copy(update={"varied": varied})
 
 
 # ------------------------------------------------------------------------------------------------------ the steps
