@@ -47,13 +47,17 @@ jobs_in_order() {
     local mini=mini-de-en
     for domain in it bible koran subtitles; do echo "quick $domain $mini"; done
     [ -n "$base" ] && for domain in it bible koran subtitles; do echo "quick $domain $base"; done
-    for domain in koran subtitles bible; do echo "published $domain $mini"; done
-    for variant in m2048 knn cosine m512; do echo "published it-$variant $mini"; done
+    for variant in m2048 knn cosine m512; do
+        for domain in it bible koran subtitles; do echo "published $domain-$variant $mini"; done
+    done
     for domain in koran it subtitles bible; do echo "sizes $domain $mini"; done
     [ -n "$base" ] && for variant in m2048 knn cosine m512; do
         for domain in koran subtitles bible it; do echo "published $domain-$variant $base"; done
     done
     for domain in koran bible subtitles it; do echo "clusters $domain $mini"; done
+    for variant in exact output cleaned; do
+        for domain in koran subtitles bible it; do echo "published $domain-$variant $mini"; done
+    done
 }
 
 speed() { # alone on the machine: what runs beside would be timed too
@@ -78,7 +82,13 @@ speed() { # alone on the machine: what runs beside would be timed too
 }
 
 part=${PART:-all}
-[ "$part" = speed ] || jobs_in_order | xargs -P "${PARALLEL:-8}" -L 1 bash -c 'run "$@"' run
+if [ "$part" != speed ]; then
+    jobs_in_order | xargs -P "${PARALLEL:-8}" -L 1 bash -c 'run "$@"' run
+    # what failed, for want of memory say, once more with fewer beside it
+    jobs_in_order | while read -r experiment domain model; do
+        grep -q "^exit 0" "$out/logs/$experiment-$(basename "$model")-$domain.log" || echo "$experiment $domain $model"
+    done | xargs -r -P 2 -L 1 bash -c 'run "$@"' run
+fi
 [ "$part" = quality ] || speed
 for place in "$out"/runs/*/; do # what a run that was stopped had
     name=$(basename "$place")

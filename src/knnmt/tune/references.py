@@ -21,7 +21,7 @@ from knnmt.retrieval.session import Retriever, SentenceLookup
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.tune.gate import Lesson
 
-BATCH_TOKENS = 4096
+BATCH_TOKENS = 2048
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from knnmt.errors import DataError, UsageError
 from knnmt.evaluate import bleu
 from knnmt.files import checksum, write_whole
 from knnmt.lab.bench.machine import machine, versions
+from knnmt.lab.bench.peak import return_unused
 from knnmt.lab.reproduce import memory
 from knnmt.lab.reproduce.config import BASE, COMPARED, TM, Config, Domain, Run
 from knnmt.lab.reproduce.decompose import decompose
@@ -126,6 +127,7 @@ def _domain(job: Job) -> Iterator[DomainResults]:
             continue
         settings[run.name], tuned[run.name] = _tune(job, built, store, run, seen.dev)
         translated[run.name], texts[run.name] = _translate(job, built, run.name, store, settings[run.name])
+        return_unused()  # other domains may run on the same device
     compared = [name for name in (next((r.name for r in runs if r.system == one), None) for one in COMPARED) if name]
     scored = _score(job, texts, seen.test, compared)
     bytes_of = {run.name: served(store, SYSTEMS[run.system].arrays) for run in runs if run.system != TM}
