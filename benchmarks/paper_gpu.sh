@@ -61,11 +61,12 @@ jobs_in_order() {
 }
 
 speed() { # alone on the machine: what runs beside would be timed too
+    mkdir -p "$out/runs/bench"
     local store="$out/runs/bench/store" text="$prepared/koran/test.de" time
     timeout "$(left)" $KNNMT build "$prepared/koran/train" --langs de-en --out "$store" --model mini-de-en \
         --alignments "$prepared/koran/train.links" --k-max 512 --device "$DEVICE" --precision float32 \
         >"$out/logs/bench-build.log" 2>&1
-    local common="--store $store --systems base,fast,fast-clustered,faster,faster-exact,similar,knn --c 64 --pairs 3
+    local common="--store $store --systems base,fast,fast-clustered,faster,faster-exact,similar,knn -c 64 --pairs 3
         --no-first-pass --device $DEVICE"
     local texts=${BENCH_SEGMENTS:-256}
     bench() { # name, options
