@@ -67,7 +67,8 @@ class Scored(_Record):
 
 
 class Varied(_Record):
-    """BLEU on dev with the tuned settings, but for one of them."""
+    """BLEU on dev with the tuned settings, but for one of them; the values of `temperature` are multiples of the tuned
+    one."""
 
     system: str
     setting: str

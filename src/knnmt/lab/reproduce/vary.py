@@ -59,7 +59,7 @@ def vary(job: Job, built: Built, store: Datastore, tuned: dict[str, Tuned], own:
 def _values(
     best: RetrievalSettings, most_k: int | None, asked: dict[str, tuple[float, ...]]
 ) -> Iterator[tuple[str, float, RetrievalSettings]]:
-    """Each setting with each of its values. T: as multiples of the best."""
+    """Each setting with each of its values; those of T are multiples of the best."""
     system = SYSTEMS[best.system]
     assert best.temperature is not None
     for k in asked["k"] if system.takes_k and most_k is not None else ():
@@ -68,7 +68,6 @@ def _values(
     for c in asked["c"] if system.c_grid else ():
         yield "c", c, best.model_copy(update={"c": c})
     for factor in asked["temperature"]:
-        value = best.temperature * factor
-        yield "temperature", value, best.model_copy(update={"temperature": value})
+        yield "temperature", factor, best.model_copy(update={"temperature": best.temperature * factor})
     for weight in asked["weight"]:
         yield "weight", weight, best.model_copy(update={"weight": weight})
