@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from statistics import fmean
 
 from knnmt.lab.report.bench import AXES, Bench
-from knnmt.lab.reproduce.config import BASE, COMPARED, REFERENCE
-from knnmt.lab.reproduce.results import DomainResults, Metric, Results, SystemResults
+from knnmt.lab.reproduce.config import BASE, COMPARED, REFERENCE, TM
+from knnmt.lab.reproduce.results import DomainResults, Metric, Results, SystemResults, TunedResult
 from knnmt.terminal import size
 
 Rows = list[list[str]]  # the first are the heads, the first column is names
@@ -27,8 +28,10 @@ class Table:
 def sections(results: Sequence[Results], benches: Sequence[Bench]) -> dict[str, list[Table]]:
     """All tables, by the title of their section."""
     found: dict[str, list[Table]] = {}
-    for number, one in enumerate(results, start=1):
-        title = one.title if [other.title for other in results].count(one.title) == 1 else f"{one.title} ({number})"
+    for one in results:
+        again = [other.title for other in results].count(one.title) > 1
+        title = f"{one.title}, {model_name(one)}" if again else one.title
+        title = f"{title} ({len(found) + 1})" if title in found else title
         found[title] = [
             Table("BLEU on test, and what it gains over base MT", quality(one), _signature(one)),
             Table("Bytes that a system opens", bytes_opened(one)),
@@ -63,6 +66,11 @@ def _line(cells: Sequence[str]) -> str:
 
 
 # -------------------------------------------------------------------------------------------------- of an experiment
+
+
+def model_name(results: Results) -> str:
+    """The name of the model, without the folder it was in."""
+    return PurePath(str(results.config.get("model", ""))).name
 
 
 def names(results: Results) -> list[str]:
@@ -197,6 +205,11 @@ def settings(results: Results) -> Rows:
             if one.tuned is None:
                 continue
             chosen = one.tuned.settings
+            if one.system == TM:
+                least = chosen["threshold"]
+                cells = ["", "", "", "none" if least is None else f"match ≥ {least:.0%}", ""]
+                rows.append([f"{domain.title}: {name}", *cells, *_found(one.tuned)])
+                continue
             distant = chosen["adapt"] == "distance" and bool(chosen["lambda"])
             weight = chosen["lambda"]
             cells = [
@@ -206,10 +219,14 @@ def settings(results: Results) -> Rows:
                 "learned" if chosen["adapt"] == "learned"
                 else ("≤ " if distant else "") + (f"{weight:.2f}" if weight is not None else "by the system"),
                 f"{chosen['reach']:.4g}" if distant and chosen["reach"] else "",
-                f"{one.tuned.bleu:.2f}", f"{one.tuned.base_bleu:.2f}", f"{one.tuned.seconds:.0f}",
+                *_found(one.tuned),
             ]  # fmt: skip
             rows.append([f"{domain.title}: {name}", *cells])
     return rows
+
+
+def _found(tuned: TunedResult) -> list[str]:
+    return [f"{tuned.bleu:.2f}", f"{tuned.base_bleu:.2f}", f"{tuned.seconds:.0f}"]
 
 
 def _dev(results: Results) -> str:

@@ -4,7 +4,7 @@ The references are segments of dev that nothing was tuned on. For each token, th
 while translating. Two questions are asked. Does the cluster that is chosen hold the right token, does any cluster of
 the sentence, and does the cluster richest in it come first? And how likely do p_kNN and p_MT together make the token,
 with the weight λ fitted on every other segment, for each system and for each other way to choose among the same
-clusters? All k and T are those that tuning found.
+clusters? All k and T are those that tuning found; the temperature of a choice among clusters is fitted as λ is.
 """
 
 from collections import defaultdict
@@ -31,6 +31,10 @@ FLOOR = 1e-9
 CHAIN = ("knn", "fast", "fast-clustered", "faster-exact", "faster", "proto", "similar")  # the systems that are asked
 
 
+Choice = tuple[str, float]
+"""What p_kNN is made of: the name of it, and the temperature of a choice among clusters, times T."""
+
+
 def decompose(
     job: Job, built: Built, store: Datastore, tuned: dict[str, Tuned], dev: Sequence[Segment]
 ) -> Decomposition:
@@ -46,12 +50,12 @@ def decompose(
         name: Retriever(store, job.model.device, tuned[name].settings.without_gate(), left_out=left_out)
         for name in settings
     }
-    p_knn: dict[str, list[Tensor]] = defaultdict(list)
+    p_knn: dict[Choice, list[Tensor]] = defaultdict(list)
     p_mt, halves, choices = [], [], []
     for name, retriever in retrievers.items():
         for some in show(job.model, retriever, dev):
             near = some.look.lookup.neighbours(some.query)
-            p_knn[name].append(p_of(near.tokens, near.log_p, some.wanted)[some.there].cpu())
+            p_knn[name, 1.0].append(p_of(near.tokens, near.log_p, some.wanted)[some.there].cpu())
             if name == "faster":
                 found_here, others = _choices(retriever, some)
                 choices.append(found_here)
@@ -73,7 +77,7 @@ def decompose(
 # --------------------------------------------------------------------------------------------- what a cluster holds
 
 
-def _choices(retriever: Retriever, some: Reference) -> tuple[Tensor, dict[str, Tensor]]:
+def _choices(retriever: Retriever, some: Reference) -> tuple[Tensor, dict[Choice, Tensor]]:
     """For each token whether the right one is in the chosen cluster, in any, and whether the richest comes first, and
     the rank of the richest, (P, 4); and p_kNN under other choices, (B, T) each."""
     view, lookup = retriever.live.view, some.look.lookup
@@ -106,15 +110,15 @@ def _choices(retriever: Retriever, some: Reference) -> tuple[Tensor, dict[str, T
     distances = view.distance(squared)
     agreement = _agreement(some.logits, row_tokens, row_log_p).gather(2, order)
     others = {
-        "best cluster": of_cluster.amax(dim=2),
-        "by p_MT": of_cluster.gather(2, agreement.argmax(dim=2, keepdim=True))[:, :, 0],
+        ("best cluster", 1.0): of_cluster.amax(dim=2),
+        ("by p_MT", 1.0): of_cluster.gather(2, agreement.argmax(dim=2, keepdim=True))[:, :, 0],
     }
     for softness in SOFTNESS:
         scores = -distances / (softness * lookup.temperature)
         soft = scores.softmax(dim=2)
-        others[f"all clusters, T×{softness:g}"] = (soft.nan_to_num() * of_cluster).sum(dim=2)
+        others["all clusters", softness] = (soft.nan_to_num() * of_cluster).sum(dim=2)
         both = (scores + agreement.clamp_min(FLOOR).log()).softmax(dim=2).nan_to_num()
-        others[f"all clusters and p_MT, T×{softness:g}"] = (both * of_cluster).sum(dim=2)
+        others["all clusters and p_MT", softness] = (both * of_cluster).sum(dim=2)
     return columns, others
 
 
@@ -145,18 +149,26 @@ def _counted(choices: list[Tensor]) -> Choices:
 # ------------------------------------------------------------------------------------------------------ likelihood
 
 
-def _likelihoods(base: Tensor, half: Tensor, p_knn: dict[str, Tensor]) -> dict[str, Kept]:
-    """The gain in log-likelihood over base MT of every choice, on the segments that λ was not fitted on."""
+def _likelihoods(base: Tensor, half: Tensor, p_knn: dict[Choice, Tensor]) -> dict[str, Kept]:
+    """The gain in log-likelihood over base MT of every choice, on the segments that λ (and the temperature of a choice
+    among clusters) was not fitted on."""
     fitted, judged = half == 0, half == 1
     bins = torch.bucketize(base[judged], torch.tensor(CERTAINTY))
     found: dict[str, Kept] = {}
     log_base = base.clamp_min(FLOOR).log()
-    for name, values in p_knn.items():
-        weight = max(WEIGHTS, key=lambda w: _mixed(values[fitted], base[fitted], w).mean().item())
+    for name in dict.fromkeys(name for name, _ in p_knn):
+        tried = {
+            (softness, weight): _mixed(values[fitted], base[fitted], weight).mean().item()
+            for (kind, softness), values in p_knn.items()
+            if kind == name
+            for weight in WEIGHTS
+        }
+        softness, weight = max(tried, key=lambda one: tried[one])
+        values = p_knn[name, softness]
         gains = _mixed(values[judged], base[judged], weight) - log_base[judged]
         by_bin = torch.zeros(len(CERTAINTY) + 1, dtype=torch.float64).index_add_(0, bins, gains.double())
         found[name] = Kept(
-            weight=weight, gain=gains.mean().item(), by_certainty=[total / len(gains) for total in by_bin.tolist()],
+            weight=weight, softness=softness, gain=gains.mean().item(), by_certainty=[total / len(gains) for total in by_bin.tolist()],
             right=values[judged].mean().item(),
         )  # fmt: skip
     return found

@@ -1,5 +1,6 @@
 """What an experiment found, as `results.json` keeps it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +89,11 @@ class Choices(_Record):
 
 class Kept(_Record):
     """What a choice adds to base MT's mean log-likelihood of a reference token, with the weight λ that was fitted on
-    other segments; the parts of it by p_MT of the token; and the mean p_kNN of the right token."""
+    other segments; the parts of it by p_MT of the token; and the mean p_kNN of the right token. softness: of a choice
+    among clusters, the temperature, times T."""
 
     weight: float
+    softness: float = 1.0
     gain: float
     by_certainty: list[float]
     right: float
@@ -133,6 +136,20 @@ class DomainResults(_Record):
     systems: dict[str, SystemResults]
     varied: list[Varied] = []
     decomposition: Decomposition | None = None
+
+
+def joined(results: Sequence["Results"]) -> list["Results"]:
+    """The results of each experiment: those of its pieces, which were run apart, put together in its own order."""
+    pieces: dict[str, list[Results]] = {}
+    for one in results:
+        pieces.setdefault(one.digest, []).append(one)
+    made = []
+    for some in pieces.values():
+        domains = {domain.name: domain for one in some for domain in one.domains}
+        order = [domain["name"] for domain in some[0].config.get("domains", [])]
+        ordered = sorted(domains.values(), key=lambda d: order.index(d.name) if d.name in order else len(order))
+        made.append(some[0].model_copy(update={"domains": ordered}))
+    return made
 
 
 class Results(_Record):
