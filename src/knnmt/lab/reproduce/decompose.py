@@ -168,7 +168,8 @@ def _likelihoods(base: Tensor, half: Tensor, p_knn: dict[Choice, Tensor]) -> dic
         gains = _mixed(values[judged], base[judged], weight) - log_base[judged]
         by_bin = torch.zeros(len(CERTAINTY) + 1, dtype=torch.float64).index_add_(0, bins, gains.double())
         found[name] = Kept(
-            weight=weight, softness=softness, gain=gains.mean().item(), by_certainty=[total / len(gains) for total in by_bin.tolist()],
+            weight=weight, softness=softness, gain=gains.mean().item(),
+            by_certainty=[total / len(gains) for total in by_bin.tolist()],
             right=values[judged].mean().item(),
         )  # fmt: skip
     return found
