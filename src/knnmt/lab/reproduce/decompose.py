@@ -96,10 +96,9 @@ def _choices(retriever: Retriever, some: Reference) -> tuple[Tensor, dict[Choice
     share = held / sizes.clamp_min(1)
 
     squared, order = lookup.table.nearest(some.query, width)  # clusters, the nearest first
-    ranks = torch.arange(order.size(2), device=order.device).expand_as(order)
-    there = torch.full_like(order, width).scatter_reduce_(2, order, ranks, "amin")  # the rank of each cluster
     any_ = (held > 0).any(dim=2)
-    rank = there.masked_fill(share < share.amax(dim=2, keepdim=True), width).amin(dim=2)  # of the richest
+    richest = (share == share.amax(dim=2, keepdim=True)).gather(2, order)
+    rank = torch.where(richest, torch.arange(order.size(2), device=order.device), width).amin(dim=2)
     chosen = held.gather(2, order[:, :, :1])[:, :, 0] > 0
     columns = torch.stack((chosen, any_, any_ & (rank == 0), rank.where(any_, -1)), dim=-1)[some.there].cpu()
 
