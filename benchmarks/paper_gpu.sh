@@ -3,15 +3,15 @@
 #
 #     python benchmarks/paper_data.py DATA PREPARED                                    # once, where numba is
 #     benchmarks/paper_gpu.sh PREPARED OUT BASE_MODEL                                  # where the GPU is
-#     knnmt report OUT/json/*.json --bench OUT/json/bench-*.json --out docs/results/report
+#     knnmt report OUT/json --bench OUT/bench --out docs/results/report
 #
-# OUT/json gets a file of results for each domain, model and experiment, as soon as its scores are there; OUT/logs what
-# each run said; OUT/paper.tar.gz both. A run that fails stops nothing else. Run again, everything goes on where it was.
+# OUT/json gets a file of results for each domain, model and experiment, as soon as its scores are there; OUT/bench the
+# times; OUT/logs what each run said; OUT/paper.tar.gz all of these. A run that fails stops nothing else. Run again, everything goes on where it was.
 # Environment: DEVICE (cuda), SECONDS_LEFT (600, for all of it), PARALLEL (8), KNNMT (the command), CONFIGS (configs),
 # PART (all; or «quality» or «speed» alone).
 set -u
 prepared=$(realpath "$1") out=$2 base=${3:-}
-mkdir -p "$out/json" "$out/logs" "$out/runs"
+mkdir -p "$out/json" "$out/bench" "$out/logs" "$out/runs"
 out=$(realpath "$out")
 export prepared out
 export DEVICE=${DEVICE:-cuda} KNNMT=${KNNMT:-knnmt} CONFIGS=${CONFIGS:-configs}
@@ -72,7 +72,7 @@ speed() { # alone on the machine: what runs beside would be timed too
     bench() { # name, options
         local name=$1; shift
         time=$(left)
-        [ "$time" -gt 5 ] && timeout "$time" $KNNMT bench "$text" $common "$@" --output "$out/json/bench-$name.json" \
+        [ "$time" -gt 5 ] && timeout "$time" $KNNMT bench "$text" $common "$@" --output "$out/bench/$name.json" \
             >"$out/logs/bench-$name.log" 2>&1
     }
     bench k --segments "$texts" --batch-size 64 --sweep k=8,16,32,64,128,256,512
@@ -95,6 +95,6 @@ for place in "$out"/runs/*/; do # what a run that was stopped had
     name=$(basename "$place")
     [ -e "$place/results.json" ] && cp "$place/results.json" "$out/json/$name.json"
 done
-tar -C "$out" -czf "$out/paper.tar.gz" json logs
-ls -la "$out/json" "$out/paper.tar.gz"
+tar -C "$out" -czf "$out/paper.tar.gz" json bench logs
+ls -la "$out/json" "$out/bench" "$out/paper.tar.gz"
 grep -L "exit 0" "$out"/logs/*.log | grep -v bench || true

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from knnmt.lab.reproduce import Results
 
 BenchOption = Annotated[
-    list[Path] | None, typer.Option("--bench", "-b", help="Output of `knnmt bench --output`; repeatable.")
+    list[Path] | None, typer.Option("--bench", "-b", help="Output of `knnmt bench --output`, or a folder; repeatable.")
 ]
 
 
@@ -62,7 +62,7 @@ def reproduce(
 
 @app.command()
 def report(
-    results: Annotated[list[Path], typer.Argument(help="results.json of `knnmt reproduce`, or its folder.")],
+    results: Annotated[list[Path], typer.Argument(help="results.json of `reproduce`, its folder, or one of several.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html, tables.md and the plots.")],
     bench: BenchOption = None,
     as_json: JsonOption = False,
@@ -70,7 +70,7 @@ def report(
     """Write a report of results. One self-contained HTML page, plots in SVG and PNG, tables in Markdown."""
     from knnmt.lab.reproduce import Results
 
-    page = _report([Results.load(path) for path in results], bench or [], out)
+    page = _report([Results.load(path) for path in _files(results, "results.json")], bench or [], out)
     made = sorted(path.name for path in out.iterdir())
     typer.echo(json.dumps({"page": str(page), "files": made}) if as_json else str(page))
 
@@ -79,4 +79,15 @@ def _report(results: "list[Results]", bench: list[Path], out: Path) -> Path:
     from knnmt.lab.report import Bench
     from knnmt.lab.report import report as draw
 
-    return draw(results, [Bench.load(path) for path in bench], out)
+    return draw(results, [Bench.load(path) for path in _files(bench, "")], out)
+
+
+def _files(paths: list[Path], whole: str) -> list[Path]:
+    """The files, those in folders in order; of a folder with a file `whole` that one alone."""
+    found = []
+    for path in paths:
+        several = path.is_dir() and not (whole and (path / whole).exists())
+        found += sorted(path.glob("*.json")) if several else [path]
+    if not found and paths:
+        raise UsageError(f"there are no .json files in {paths[0]}")
+    return found

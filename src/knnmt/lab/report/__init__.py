@@ -1,14 +1,14 @@
 """What was measured, for people: one page that needs no network, plots in SVG and PNG, tables in Markdown.
 
-bench.py rows of `knnmt bench` · tables.py rows of text · paper.py the paper's tables beside ours · theme.py colours for
-light and dark · plots.py, curves.py, lost.py and worth.py the pictures · page.py the page. Only drawing needs
-matplotlib, the extra `plot`.
+bench.py rows of `knnmt bench` · tables.py rows of text · paper.py the paper's tables beside ours, and claims.py its claims
+· theme.py colours for light and dark · plots.py, curves.py, lost.py and worth.py the pictures · page.py the page. Only
+drawing needs matplotlib, the extra `plot`.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from knnmt.lab.report import curves, lost, page, paper, plots, tables, theme, worth
+from knnmt.lab.report import claims, curves, lost, page, paper, plots, tables, theme, worth
 from knnmt.lab.report.bench import Bench
 from knnmt.lab.reproduce.results import Results, joined
 
@@ -30,7 +30,8 @@ def report(results: Sequence[Results], benches: Sequence[Bench], out: Path) -> P
         again = names[:number].count(plot.name)  # plots of another experiment
         name = f"{plot.name}-{again + 1}" if again else plot.name
         figures[name] = (plot, theme.save(plot.draw, out, name))
-    sections = tables.sections(results, benches) | paper.sections(results) | worth.tables(results)
+    sections = tables.sections(results, benches) | claims.section(results, benches)
+    sections |= paper.sections(results) | worth.tables(results)
     (out / "tables.md").write_text(tables.markdown(sections), encoding="utf-8")
     place = out / "report.html"
     place.write_text(page.html(results, benches, sections, figures), encoding="utf-8")

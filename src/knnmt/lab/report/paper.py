@@ -106,7 +106,7 @@ def scores(results: Sequence[Results]) -> dict[str, dict[str, dict[str, float]]]
             for name, system in domain.systems.items():
                 if place == domain.name or PUBLISHED in name:
                     found.setdefault(model_name(one), {}).setdefault(name, {})[place] = system.value("BLEU")
-    return {model: by for model, by in found.items() if BASE in by}
+    return {model: {BASE: by.pop(BASE)} | by for model, by in found.items() if BASE in by}
 
 
 def _lines(label: str, order: Sequence[str], found: Mapping[str, Mapping[str, float]]) -> Iterator[list[str]]:

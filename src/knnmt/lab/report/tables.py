@@ -44,6 +44,7 @@ def sections(results: Sequence[Results], benches: Sequence[Bench]) -> dict[str, 
         found[f"Benchmark {bench.name}"] = [
             *([Table("Time of a system, times base MT", speed(bench))] if bench.speed else []),
             *([Table("Growth with the store (synthetic)", growth(bench))] if bench.growth else []),
+            *([Table("Largest batch of the longest texts", largest(bench))] if bench.batches else []),
         ]
     return found
 
@@ -306,6 +307,16 @@ def growth(bench: Bench) -> Rows:
     return rows + [
         [row["system"], f"{row['tokens']:,}", f"{1000 * row['batch']:.2f}", size(row["opened"])] for row in bench.growth
     ]
+
+
+def largest(bench: Bench) -> Rows:
+    """The largest batches in a fixed memory, of powers of two."""
+    rows: Rows = [["system", "memory", "segments", "its peak", "segments/s", "peak of twice as many"]]
+    for row in bench.batches:
+        speed = f"{row['per_second']:.1f}" if row["per_second"] else ""
+        peaks = ["" if row[key] is None else size(row[key]) for key in ("peak", "next_peak")]
+        rows.append([row["system"], size(row["memory"]), str(row["batch_size"]), peaks[0], speed, peaks[1]])
+    return rows
 
 
 def _number(value: float | None) -> str:
