@@ -1,6 +1,6 @@
 """What was measured, for people: one page that needs no network, plots in SVG and PNG, tables in Markdown.
 
-bench.py rows of `knnmt bench` · tables.py rows of text · paper.py the paper's tables beside ours, and claims.py its claims
+bench.py rows of `knnmt bench` · tables.py rows of text · paper.py, claims.py the paper's tables and claims beside ours
 · theme.py colours for light and dark · plots.py, curves.py, lost.py and worth.py the pictures · page.py the page. Only
 drawing needs matplotlib, the extra `plot`.
 """
