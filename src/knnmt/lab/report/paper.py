@@ -43,7 +43,7 @@ PUBLISHED = "-published"  # in the name of a run with the published choices
 
 def sections(results: Sequence[Results]) -> dict[str, list[Table]]:
     """The paper's tables, as far as there is anything to set beside them."""
-    whole = [one for one in results if any(parent(one, d) == d.name for d in one.domains)]
+    whole = [one for one in results if any(parent(one, d) == d.name and _told(d.name) for d in one.domains)]
     if not any(REFERENCE in domain.systems for one in whole for domain in one.domains):
         return {}
     first = whole[0]
@@ -60,6 +60,11 @@ def sections(results: Sequence[Results]) -> dict[str, list[Table]]:
     ]  # fmt: skip
     lost = [table for one in whole for table in losses(one)]
     return {"The paper's tables": found} | ({"Where Faster loses": lost} if lost else {})
+
+
+def _told(name: str) -> bool:
+    """Whether the paper has figures of a domain, or of what it stands in for."""
+    return STAND_IN.get(name, name) in DOMAINS[BASE]
 
 
 def parent(results: Results, domain: DomainResults) -> str:
@@ -87,7 +92,7 @@ def texts(results: Results) -> Rows:
 def by_domain(results: Sequence[Results]) -> Rows:
     """Table 3: the paper's rows, then ours for each model, published choices last."""
     order = list(dict.fromkeys(parent(one, d) for one in results for d in one.domains))
-    order = [name for name in order if STAND_IN.get(name, name) in DOMAINS[BASE]]
+    order = list(filter(_told, order))
     titles = {d.name: d.title for one in results for d in one.domains}
     rows: Rows = [["", *(titles.get(name, name) for name in order), "mean", "kept"]]
     paper = {system: {name: values[STAND_IN.get(name, name)] for name in order} for system, values in DOMAINS.items()}

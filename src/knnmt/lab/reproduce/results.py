@@ -139,16 +139,21 @@ class DomainResults(_Record):
 
 
 def joined(results: Sequence["Results"]) -> list["Results"]:
-    """The results of each experiment: those of its pieces, which were run apart, put together in its own order."""
-    pieces: dict[str, list[Results]] = {}
+    """The results of each experiment: those of its pieces, which were run apart, put together in its own order.
+
+    Pieces have the same config and none of each other's domains.
+    """
+    made: list[Results] = []
     for one in results:
-        pieces.setdefault(one.digest, []).append(one)
-    made = []
-    for some in pieces.values():
-        domains = {domain.name: domain for one in some for domain in one.domains}
-        order = [domain["name"] for domain in some[0].config.get("domains", [])]
-        ordered = sorted(domains.values(), key=lambda d: order.index(d.name) if d.name in order else len(order))
-        made.append(some[0].model_copy(update={"domains": ordered}))
+        names = {domain.name for domain in one.domains}
+        for place, other in enumerate(made):
+            if other.config == one.config and names.isdisjoint(domain.name for domain in other.domains):
+                order = [domain["name"] for domain in one.config.get("domains", [])]
+                domains = sorted((*other.domains, *one.domains), key=lambda domain: order.index(domain.name))
+                made[place] = other.model_copy(update={"domains": domains})
+                break
+        else:
+            made.append(one)
     return made
 
 
