@@ -86,8 +86,6 @@ def _files(paths: list[Path], whole: str) -> list[Path]:
     """The files, those in folders in order; of a folder with a file `whole` that one alone."""
     found = []
     for path in paths:
-        several = path.is_dir() and not (whole and (path / whole).exists())
-        found += sorted(path.glob("*.json")) if several else [path]
-    if not found and paths:
-        raise UsageError(f"there are no .json files in {paths[0]}")
+        several = sorted(path.glob("*.json")) if path.is_dir() and not (whole and (path / whole).exists()) else []
+        found += several or [path]
     return found

@@ -28,10 +28,7 @@ class Table:
 def sections(results: Sequence[Results], benches: Sequence[Bench]) -> dict[str, list[Table]]:
     """All tables, by the title of their section."""
     found: dict[str, list[Table]] = {}
-    for one in results:
-        again = [other.title for other in results].count(one.title) > 1
-        title = f"{one.title}, {model_name(one)}" if again else one.title
-        title = f"{title} ({len(found) + 1})" if title in found else title
+    for title, one in zip(titles(results), results, strict=True):
         found[title] = [
             Table("BLEU on test, and what it gains over base MT", quality(one), _signature(one)),
             Table("Bytes that a system opens", bytes_opened(one)),
@@ -67,6 +64,16 @@ def _line(cells: Sequence[str]) -> str:
 
 
 # -------------------------------------------------------------------------------------------------- of an experiment
+
+
+def titles(results: Sequence[Results]) -> list[str]:
+    """What experiments are called: with their model, or a number, where a title is not enough."""
+    models = {one.title: {model_name(other) for other in results if other.title == one.title} for one in results}
+    named = [f"{one.title}, {model_name(one)}" if len(models[one.title]) > 1 else one.title for one in results]
+    return [
+        f"{name} ({named[: place + 1].count(name)})" if named.count(name) > 1 else name
+        for place, name in enumerate(named)
+    ]
 
 
 def model_name(results: Results) -> str:

@@ -22,10 +22,10 @@ from knnmt.evaluate import bleu
 from knnmt.files import checksum, write_whole
 from knnmt.lab.bench.machine import machine, versions
 from knnmt.lab.bench.peak import return_unused
-from knnmt.lab.reproduce import memory
 from knnmt.lab.reproduce.config import BASE, COMPARED, TM, Config, Domain, Run
 from knnmt.lab.reproduce.decompose import decompose
 from knnmt.lab.reproduce.job import Job, Progress, as_json, digest_of, keep, parsed, recall, texts_of
+from knnmt.lab.reproduce.memory import translate as from_memory
 from knnmt.lab.reproduce.results import (
     Built,
     Decomposition,
@@ -121,9 +121,7 @@ def _domain(job: Job) -> Iterator[DomainResults]:
     runs = job.config.runs(job.domain)
     for run in runs:
         if run.system == TM:
-            tuned[run.name], translated[run.name], texts[run.name] = memory.translate(
-                job, translated[BASE], texts[BASE]
-            )
+            tuned[run.name], translated[run.name], texts[run.name] = from_memory(job, translated[BASE], texts[BASE])
             continue
         settings[run.name], tuned[run.name] = _tune(job, built, store, run, seen.dev)
         translated[run.name], texts[run.name] = _translate(job, built, run.name, store, settings[run.name])
