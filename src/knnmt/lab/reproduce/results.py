@@ -147,8 +147,9 @@ def joined(results: Sequence["Results"]) -> list["Results"]:
     for one in results:
         names = {domain.name for domain in one.domains}
         for place, other in enumerate(made):
-            if other.config == one.config and names.isdisjoint(domain.name for domain in other.domains):
-                order = [domain["name"] for domain in one.config.get("domains", [])]
+            order = [domain["name"] for domain in one.config.get("domains", [])]
+            known = {domain.name for domain in other.domains}
+            if other.config == one.config and not names & known and names | known <= set(order):
                 domains = sorted((*other.domains, *one.domains), key=lambda domain: order.index(domain.name))
                 made[place] = other.model_copy(update={"domains": domains})
                 break
