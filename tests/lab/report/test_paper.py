@@ -42,7 +42,8 @@ def variant(of: Results, name: str, systems: dict[str, str], **asked: Any) -> Re
     for domain in of.domains:
         own = {new: domain.systems[old] for new, old in systems.items()}
         built = domain.built.model_copy(update={"kept": 100})
-        domains.append(domain.model_copy(update={"name": f"{domain.name}-{name}", "systems": own, "built": built}))
+        changed = {"name": f"{domain.name}-{name}", "systems": own, "built": built, "decomposition": None, "varied": []}
+        domains.append(domain.model_copy(update=changed))
         configs.append({"name": f"{domain.name}-{name}", "variant_of": domain.name, **asked})
     config = of.config | {"domains": configs}
     return of.model_copy(update={"title": name, "config": config, "domains": domains})

@@ -11,6 +11,7 @@ from pathlib import Path
 from knnmt.lab.report import claims, curves, lost, page, paper, plots, tables, theme, worth
 from knnmt.lab.report.bench import Bench
 from knnmt.lab.reproduce.results import Results, joined
+from knnmt.model.embedded import EMBEDDED
 
 __all__ = ["Bench", "report"]
 
@@ -19,7 +20,7 @@ def report(results: Sequence[Results], benches: Sequence[Bench], out: Path) -> P
     """Write report.html, tables.md and every plot that there are figures for into a folder; gives the page's path."""
     theme.require()
     out.mkdir(parents=True, exist_ok=True)
-    results = joined(results)
+    results = sorted(joined(results), key=lambda one: tables.model_name(one) not in EMBEDDED)
     whole = [one for one in results if not curves.only_variants(one)] or list(results)
     drawn = [plot for one in whole for plot in plots.of_results(one)]
     drawn = [*worth.plots(results), *lost.plots(results), *drawn, *curves.of_variants(results)]

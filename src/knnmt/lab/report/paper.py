@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
 from knnmt.lab.report.tables import Rows, Table, model_name
-from knnmt.lab.reproduce.config import BASE, REFERENCE
+from knnmt.lab.reproduce.config import BASE, REFERENCE, TM
 from knnmt.lab.reproduce.results import Decomposition, DomainResults, Results
 
 # Table 1: by domain, in the order of `STATISTICS`
@@ -38,6 +38,7 @@ WMT: dict[str, tuple[float, float]] = {
 }  # fmt: skip
 STAND_IN = {"bible": "medical"}  # a text that stands in for one of the paper's
 STEPS = (REFERENCE, "fast", "fast-clustered", "faster-exact", "faster")
+ROWS = (BASE, TM, *STEPS[:2], "fast-clustered", "faster", "faster-exact", "proto", "similar")
 PUBLISHED = "-published"  # in the name of a run with the published choices
 
 
@@ -111,7 +112,13 @@ def scores(results: Sequence[Results]) -> dict[str, dict[str, dict[str, float]]]
             for name, system in domain.systems.items():
                 if place == domain.name or PUBLISHED in name:
                     found.setdefault(model_name(one), {}).setdefault(name, {})[place] = system.value("BLEU")
-    return {model: {BASE: by.pop(BASE)} | by for model, by in found.items() if BASE in by}
+    return {model: dict(sorted(by.items(), key=_placed)) for model, by in found.items() if BASE in by}
+
+
+def _placed(named: tuple[str, object]) -> tuple[bool, int, str]:
+    """Where a system stands in tables: published choices last, variants of a system behind it."""
+    first = next((place for place, name in reversed([*enumerate(ROWS)]) if named[0].startswith(name)), len(ROWS))
+    return PUBLISHED in named[0], first, named[0]
 
 
 def _lines(label: str, order: Sequence[str], found: Mapping[str, Mapping[str, float]]) -> Iterator[list[str]]:

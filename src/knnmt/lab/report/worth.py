@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHOWN = {
-    BASE: "the model alone", TM: "+ translation memory (best fuzzy match)", REFERENCE: "+ kNN-MT (whole store)",
-    "similar": "+ knnmt (similar)",
+    BASE: "the model alone", TM: "with a translation memory", REFERENCE: "with kNN-MT, exact",
+    "similar": "with knnmt (similar)",
 }  # fmt: skip
+MAIN = "similar"  # whose gain is told in numbers
 
 
 class Point(NamedTuple):
@@ -69,8 +70,8 @@ def plots(results: Sequence[Results]) -> Iterator[Plot]:
         yield Plot(
             "worth",
             "What a store of N segments is worth",
-            f"BLEU on test of {model} against the number of segments in the store: random samples of the train text, "
-            "and all of it. Settings, and the threshold of the translation memory, are tuned on dev for each.",
+            f"BLEU on test that {model} gains by a store of so many segments: random samples of the train text, and "
+            "all of it. Settings, and the threshold of the translation memory, are tuned on dev for each.",
             partial(_figure, worth),
         )
 
@@ -94,28 +95,31 @@ def _rows(points: Sequence[Point]) -> Rows:
 
 
 def _figure(worth: Worth, theme: Theme) -> "Figure":
-    """A panel for each domain, side by side."""
+    """A panel for each domain, side by side: what is gained over the model alone."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(2.9 * len(worth) + 0.4, 3.5))
-    grid = figure.subplots(1, len(worth), squeeze=False).ravel()
+    figure = Figure(figsize=(2.75 * len(worth) + 0.4, 3.7))
+    grid = figure.subplots(1, len(worth), squeeze=False, sharey=True).ravel()
     for axes, (title, points) in zip(grid, worth.items(), strict=True):
-        _panel(axes, points, theme)
-        axes.set_title(title)
-    grid[0].set_ylabel("BLEU")
+        base = next(point.bleu for point in points if point.system == BASE)
+        _panel(axes, points, base, theme)
+        axes.set_title(f"{title}\n{SHOWN[BASE]}: {base:.1f}", fontsize=10)
+        axes.set_xlabel("segments in the store")
+    grid[0].set_ylabel("BLEU gained")
     handles, labels = grid[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), handletextpad=0.5)
-    figure.supxlabel("segments in the store", fontsize=10)
     return figure
 
 
-def _panel(axes: "Axes", points: list[Point], theme: Theme) -> None:
-    base = next(point.bleu for point in points if point.system == BASE)
-    axes.axhline(base, color=look(BASE, BASE, theme)["color"], linestyle="--", linewidth=1.6, label=SHOWN[BASE])
+def _panel(axes: "Axes", points: list[Point], base: float, theme: Theme) -> None:
+    axes.axhline(0.0, color=look(BASE, BASE, theme)["color"], linestyle="--", linewidth=1.6, label=SHOWN[BASE])
     for system, label in SHOWN.items():
         mine = sorted(point for point in points if point.system == system and system != BASE)
         if mine:
-            xs, ys = [point.segments for point in mine], [point.bleu for point in mine]
+            xs, ys = [point.segments for point in mine], [point.bleu - base for point in mine]
             axes.plot(xs, ys, label=label, **look(system, system, theme) | {"markersize": 5})
+    last = max((point for point in points if point.system == MAIN), key=lambda point: point.segments, default=None)
+    if last is not None:
+        gained = last.bleu - base
+        axes.annotate(f"+{gained:.1f}", (last.segments, gained), (-4, 7), textcoords="offset points", ha="right")
     log_axis(axes, [point.segments for point in points])
-    axes.set_ylim(bottom=0, top=1.08 * max(point.bleu for point in points))
