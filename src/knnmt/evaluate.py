@@ -84,10 +84,11 @@ def count(
     systems: Mapping[str, Sequence[str]],
     references: Sequence[str],
     *,
+    metrics: Sequence[str] = tuple(METRICS),
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Counts:
-    """Count for all metrics, in as many processes as `jobs` says where the system can fork."""
+    """Count for these metrics, in as many processes as `jobs` says where the system can fork."""
     for name, hypotheses in systems.items():
         if len(hypotheses) != len(references):
             lines = f"{name} has {len(hypotheses)} lines and the references have {len(references)}"
@@ -96,11 +97,11 @@ def count(
         raise UsageError("there is nothing to score: give at least one translation and its references")
     tasks = [
         (metric, name, list(texts[start : start + CHUNK]), list(references[start : start + CHUNK]))
-        for metric in METRICS
+        for metric in metrics
         for name, texts in systems.items()
         for start in range(0, len(references), CHUNK)
     ]
-    found: dict[str, dict[str, list[Any]]] = {metric: {name: [] for name in systems} for metric in METRICS}
+    found: dict[str, dict[str, list[Any]]] = {metric: {name: [] for name in systems} for metric in metrics}
     with contextlib.ExitStack() as stack:
         counted: Iterator[tuple[str, str, list[Any]]] = map(_count, tasks)
         # children that only count: whatever threads or devices this process uses, they never touch

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from knnmt.errors import SettingsError
 
+ALL = "all"  # how a TOML file, which has no null, says that a number has no limit
 Metric = Literal["squared", "euclidean", "cosine"]
 """How two states are compared; `knnmt.search.metric` computes it."""
 

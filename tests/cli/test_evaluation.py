@@ -45,6 +45,34 @@ def test_evaluate_says_what_a_store_knows(store: Path, corpus: Path, tmp_path: P
     )
 
 
+def test_evaluate_beside_a_translation_memory(store: Path, corpus: Path, tmp_path: Path) -> None:
+    segments = [segment for segment in read(corpus, Languages("de", "en")) if len(segment.source.split()) > 4][:2]
+    near = " ".join(["anders", *segments[1].source.split()[1:]])
+    (tmp_path / "source").write_text(f"{segments[0].source}\n{near}\nganz neu hier\n")
+    (tmp_path / "ref").write_text(f"{segments[0].target}\n{segments[1].target}\nquite new here\n")
+    (tmp_path / "base").write_text("one\ntwo\nquite new here\n")
+    asked = (
+        "evaluate",
+        tmp_path / "ref",
+        tmp_path / "base",
+        "--store",
+        store,
+        "--source",
+        tmp_path / "source",
+        "--json",
+    )
+    scores = json.loads(knnmt(*asked).stdout)["scores"]
+    assert scores["tm"][0]["value"] == pytest.approx(
+        100
+    )  # two matches, and the first system's text where there is none
+    assert scores[str(tmp_path / "base")][0]["value"] < 60
+    exact = json.loads(knnmt(*asked, "--threshold", "1").stdout)["scores"]["tm"][0]["value"]
+    assert scores[str(tmp_path / "base")][0]["value"] < exact < 100
+    refused(knnmt(*asked[:3], "--source", tmp_path / "source"), 2, "--store")
+    (tmp_path / "short").write_text("eins\n")
+    refused(knnmt(*asked[:5], "--source", tmp_path / "short"), 2, "has 1 lines and the translations have 3")
+
+
 def test_tune(tiny: Path, store: Path, corpus: Path, tmp_path: Path) -> None:
     dev = parallel_text(tmp_path / "dev.tsv", 16, seed=5)
     with dev.open("a", encoding="utf-8") as file:

@@ -359,11 +359,17 @@ def test_committed_configs_are_sound() -> None:
     assert [domain.name for domain in domains.domains] == ["koran", "it", "subtitles", "bible"]
     assert {run.system for run in domains.systems} == set(SYSTEMS)
     assert "stands in for Medical" in domains.note
-    assert [domain.name for domain in paper.domains] == ["medical", "it", "koran", "subtitles", "wmt19"]
-    assert paper.build.cluster_size == 2048
-    assert paper.build.clean is not None
-    assert paper.build.clean.max_ratio == 1.5
-    assert paper.build.keys == "pq"
+    assert list(dict.fromkeys(d.variant_of for d in paper.domains)) == ["medical", "it", "koran", "subtitles", "wmt19"]
+    faster = {domain.name: domain for domain in paper.domains}["wmt19-m2048"]
+    built = paper.building(faster)
+    assert (built.cluster_size, built.split_clusters, built.keys, built.align.cover) == (2048, False, "pq", False)
+    assert built.k_max is None
+    assert built.metric == "euclidean"
+    assert built.clean is not None
+    assert (built.clean.max_tokens, built.clean.max_ratio, built.clean.ratio_from) == (250, 1.5, 1)
+    assert [run.retrieval.k for run in paper.runs(faster)][:2] == [16, None]
+    for path in folder.glob("*.toml"):
+        assert Config.load(path).domains
     assert BuildSettings().seed == 1
 
 

@@ -14,6 +14,7 @@ def cluster_tokens(context: Context) -> None:
     advance = context.watch("cluster", 3 * len(keys))
     made = kmeans.cluster(
         keys, context["type_offsets"], settings.cluster_size,
+        cap=None if settings.split_clusters else max(len(keys), settings.cluster_size),
         seed=settings.seed, memory=settings.memory, workers=context.workers, progress=advance,
     )  # fmt: skip
     source, target, coarse = (

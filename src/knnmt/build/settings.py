@@ -2,11 +2,11 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from knnmt.align.settings import AlignSettings
 from knnmt.corpus import CleanSettings
-from knnmt.settings import Metric, Settings
+from knnmt.settings import ALL, Metric, Settings
 
 
 class BuildSettings(Settings):
@@ -19,6 +19,7 @@ class BuildSettings(Settings):
         default="float16", description="precision of the keys; pq: product-quantized"
     )
     cluster_size: int = Field(default=512, ge=1, description="mean source tokens per cluster (m)")
+    split_clusters: bool = Field(default=True, description="split clusters of more than 2m tokens again")
     prototype_size: int = Field(default=16, ge=1, description="maximum mean entries per prototype")
     budget: int | None = Field(
         default=None,
@@ -26,7 +27,7 @@ class BuildSettings(Settings):
         json_schema_extra={"unit": "MB"},
         description="size limit of narrow keys, text aside; default: a quarter of 16-bit keys",
     )
-    k_max: int | None = Field(default=128, ge=1, description="ranked entries per cluster; null for all")
+    k_max: int | None = Field(default=128, ge=1, description='ranked entries per cluster; null or "all": all')
     index: bool = Field(default=False, description="add a FAISS index")
     # a team's own translations are no web crawl: at the paper's 1.5 a fifth of a free translation's pairs would be lost
     clean: CleanSettings | None = Field(
@@ -41,3 +42,8 @@ class BuildSettings(Settings):
         default=1 << 29, ge=1 << 24, json_schema_extra={"unit": "MiB"}, description="memory for clustering"
     )
     seed: int = Field(default=1, description="random seed of clustering")
+
+    @field_validator("k_max", mode="before")
+    @classmethod
+    def _all(cls, given: object) -> object:
+        return None if given == ALL else given

@@ -39,6 +39,12 @@ def evaluate(
     store: Annotated[
         list[Path] | None, typer.Option("--store", "-s", help="Report references found in this store; repeatable.")
     ] = None,
+    source: Annotated[
+        Path | None, typer.Option(help="Source texts: also scores a translation memory of the stores, as `tm`.")
+    ] = None,
+    threshold: Annotated[
+        float, typer.Option(min=0.5, max=1.0, help="Minimum fuzzy match of `tm`; below it, the first system's text.")
+    ] = 0.7,
     as_json: JsonOption = False,
 ) -> None:
     """Score translations by BLEU, chrF2 and TER. Prints signatures; compares systems by paired bootstrap."""
@@ -48,6 +54,10 @@ def evaluate(
     named = {str(path): terminal.read_lines(path) for path in systems}
     if len(named) < len(systems):
         raise UsageError("the same file is given twice: give each system once")
+    if source is not None:
+        if not store:
+            raise UsageError("--source is what a translation memory is searched for: name the stores too (--store)")
+        named["tm"] = remembered(store, terminal.read_lines(source), named[str(systems[0])], threshold)
     found = known(store, references) if store else None
     with terminal.stages() as progress:
         scores = score(named, references, progress=progress)
@@ -67,6 +77,20 @@ def evaluate(
     terminal.show(table)
     for found_score in metrics:
         typer.echo(f"{found_score.metric}: {found_score.signature}")
+
+
+def remembered(stores: list[Path], sources: list[str], texts: list[str], threshold: float) -> list[str]:
+    """The target of each source's best fuzzy match, or, below the threshold, what is there already."""
+    from knnmt.datastore import open_stores
+    from knnmt.store.digests import one_line
+    from knnmt.translate.fuzzy import best_matches
+
+    if len(sources) != len(texts):
+        raise UsageError(f"--source has {len(sources)} lines and the translations have {len(texts)}")
+    matches = best_matches(open_stores(stores), sources, threshold)
+    return [
+        text if match is None else one_line(match.segment.target) for text, match in zip(texts, matches, strict=True)
+    ]
 
 
 def known(stores: list[Path], references: list[str]) -> "Overlaps":

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from knnmt.lab.reproduce import Results
 
 BenchOption = Annotated[
-    list[Path] | None, typer.Option("--bench", "-b", help="Output of `knnmt bench --output`; repeatable.")
+    list[Path] | None, typer.Option("--bench", "-b", help="Output of `knnmt bench --output`, or a folder; repeatable.")
 ]
 
 
@@ -23,6 +23,8 @@ def reproduce(
     config: Annotated[Path, typer.Argument(help="A TOML file such as configs/domains.toml.")],
     data: Annotated[Path, typer.Option("--data", "-d", help="Folder that the paths in it are relative to.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")],
+    model: Annotated[str | None, typer.Option("--model", "-m", help="Another model than the file names.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Run this domain only; repeatable.")] = None,
     bench: BenchOption = None,
     make_report: Annotated[bool, typer.Option("--report/--no-report", help="Write an HTML report with plots.")] = True,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes for scoring. [default: all cores]")] = None,
@@ -39,9 +41,13 @@ def reproduce(
     asked = Config.load(config)
     if not data.is_dir():
         raise UsageError(f"{data} is not a folder: --data is the one that the paths in {config} are relative to")
+    if model is not None:
+        asked = asked.model_copy(update={"model": model})
     use_threads(threads)
     with terminal.stages() as progress:
-        results = run(asked, data, out, device=device, precision=precision, jobs=jobs, progress=progress)
+        results = run(
+            asked, data, out, device=device, precision=precision, only=only or (), jobs=jobs, progress=progress
+        )
     page = _report([results], bench or [], out / "report") if make_report else None
     if as_json:
         typer.echo(json.dumps(results.model_dump(mode="json"), indent=1, ensure_ascii=False))
@@ -56,7 +62,7 @@ def reproduce(
 
 @app.command()
 def report(
-    results: Annotated[list[Path], typer.Argument(help="results.json of `knnmt reproduce`, or its folder.")],
+    results: Annotated[list[Path], typer.Argument(help="results.json of `reproduce`, its folder, or one of several.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html, tables.md and the plots.")],
     bench: BenchOption = None,
     as_json: JsonOption = False,
@@ -64,7 +70,7 @@ def report(
     """Write a report of results. One self-contained HTML page, plots in SVG and PNG, tables in Markdown."""
     from knnmt.lab.reproduce import Results
 
-    page = _report([Results.load(path) for path in results], bench or [], out)
+    page = _report([Results.load(path) for path in _files(results, "results.json")], bench or [], out)
     made = sorted(path.name for path in out.iterdir())
     typer.echo(json.dumps({"page": str(page), "files": made}) if as_json else str(page))
 
@@ -73,4 +79,13 @@ def _report(results: "list[Results]", bench: list[Path], out: Path) -> Path:
     from knnmt.lab.report import Bench
     from knnmt.lab.report import report as draw
 
-    return draw(results, [Bench.load(path) for path in bench], out)
+    return draw(results, [Bench.load(path) for path in _files(bench, "")], out)
+
+
+def _files(paths: list[Path], whole: str) -> list[Path]:
+    """The files, those in folders in order; of a folder with a file `whole` that one alone."""
+    found = []
+    for path in paths:
+        several = sorted(path.glob("*.json")) if path.is_dir() and not (whole and (path / whole).exists()) else []
+        found += several or [path]
+    return found

@@ -8,13 +8,13 @@ from enum import StrEnum
 from functools import partial
 from hashlib import blake2b
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from knnmt.corpus.identify import Identifier
 from knnmt.corpus.punctuation import normalize_punctuation
 from knnmt.corpus.segment import Segment
 from knnmt.languages import Languages
-from knnmt.settings import Settings
+from knnmt.settings import ALL, Settings
 
 # Scripts written without spaces: Thai, Lao, Burmese, Khmer, kana, Chinese characters.
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
@@ -43,6 +43,11 @@ class CleanSettings(Settings):
     foreign_certainty: float = Field(
         default=0.98, gt=0.5, le=1, description="minimum confidence that a side is in a third language"
     )
+
+    @field_validator("max_tokens", "max_ratio", mode="before")
+    @classmethod
+    def _all(cls, given: object) -> object:
+        return None if given == ALL else given
 
     @property
     def only_normalizing(self) -> "CleanSettings":

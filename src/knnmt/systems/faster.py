@@ -110,6 +110,14 @@ def nearest_in_cells(
     return numbers.gather(1, order).gather(1, places).masked_fill_(best == FAR, -1)
 
 
+def members(view: View, clusters: Tensor) -> tuple[Tensor, Tensor]:
+    """The place of each visible entry's cluster, among clusters (n,), none where -1; and the entry, once a cluster."""
+    place, entries = _entries(view, clusters, "link")
+    total = view.count("entries")
+    distinct = (place * total + entries).unique()
+    return distinct // total, distinct % total
+
+
 def _entries(view: View, clusters: Tensor, lists: Lists) -> tuple[Tensor, Tensor]:
     """The place of each visible entry's cluster, among clusters (n,), none where -1; and the entry, as often as it is
     there."""

@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, Field, field_validator
 
-from knnmt.settings import Settings
+from knnmt.settings import ALL, Settings
 
 # λ where tuning found nothing better than base MT: too small to change a word, and not the 0 by which one asks for
 # base MT and which silences what was taught, too
@@ -17,7 +17,7 @@ class RetrievalSettings(Settings):
     """How a store is searched, and how much what is found counts. Distances are in the store's metric."""
 
     system: str = Field(default="auto", description="retrieval system; auto: the best that the store has")
-    # None: a whole cluster (faster)
+    # None, or "all" where a file cannot say that: a whole cluster (faster)
     k: int | None = Field(default=16, ge=1, le=4096, description="neighbours per step")
     c: int | None = Field(
         default=None, ge=1, description="training tokens (or prototypes) per source token; default: by the system"
@@ -41,6 +41,11 @@ class RetrievalSettings(Settings):
     probe: int = Field(default=1, ge=1, description="clusters ranked together")
     nprobe: int = Field(default=32, ge=1, description="lists searched, of a FAISS index or large types")
     index: bool = Field(default=False, description="search the store's FAISS index")
+
+    @field_validator("k", mode="before")
+    @classmethod
+    def _all(cls, given: object) -> object:
+        return None if given == ALL else given
 
     def of(self, system: str) -> "RetrievalSettings":
         """The settings for a system; where they were found for another one, what only that one takes is left out."""

@@ -9,10 +9,10 @@ the distance takes one step a word, by bits (Myers 1999). The result is that of 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,6 @@ from knnmt.corpus.segment import Segment
 from knnmt.csr import Int64
 from knnmt.jit import jit
 from knnmt.store.digests import one_line
-from knnmt.store.memories import AnyStore
 
 WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")  # each character of a script written without spaces is a word
 LEAST = 0.5  # score of a match
@@ -39,12 +38,25 @@ class Fuzzy(NamedTuple):
     segment: Segment
 
 
+class Searchable(Protocol):
+    """What can be searched: a store, or several, or segments that are in none."""
+
+    def numbered(self) -> Iterable[tuple[int, Segment]]:
+        """All segments with their numbers."""
+
+    def segment(self, number: int) -> Segment:
+        """A segment by its number."""
+
+    def matches(self, text: str) -> Sequence[Any]:
+        """What has exactly this source, the one that counts first in front, each with its `segment`."""
+
+
 def words_of(text: str) -> list[str]:
     """What is compared: words, in lower case."""
     return WORD.findall(text.casefold())[:LONGEST]
 
 
-def best_matches(store: AnyStore, texts: Sequence[str], least: float = LEAST) -> list[Fuzzy | None]:
+def best_matches(store: Searchable, texts: Sequence[str], least: float = LEAST) -> list[Fuzzy | None]:
     """The best match of each text; None where nothing scores `least`."""
     return FuzzyIndex(store).best(texts, least)
 
@@ -52,7 +64,7 @@ def best_matches(store: AnyStore, texts: Sequence[str], least: float = LEAST) ->
 class FuzzyIndex:
     """The words of all current segments of a store; for texts that come one after the other."""
 
-    def __init__(self, store: AnyStore) -> None:
+    def __init__(self, store: Searchable) -> None:
         self._store = store
         self._ids: dict[str, int] = {}
         numbers, rows = list[int](), list[list[int]]()

@@ -36,7 +36,8 @@ class Dev:
         if not all(len(some) for some in self.sets):
             raise UsageError("there is nothing to tune on: the dev set has no segments")
         self.watch: Progress = progress or (lambda stage, done, total: None)
-        self.most_k = largest_k(self.system, store)
+        # a given k of None asks for all that is seen, and is not searched for
+        self.most_k = largest_k(self.system, store) if given.k is not None else None
         given = given.without_gate().model_copy(update={"k": self.most_k})
         self._first = {
             fold.left_out: Retriever(store, model.device, given, left_out=fold.left_out)

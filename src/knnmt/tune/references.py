@@ -21,7 +21,7 @@ from knnmt.retrieval.session import Retriever, SentenceLookup
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.tune.gate import Lesson
 
-BATCH_TOKENS = 4096
+BATCH_TOKENS = 2048
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,15 @@ class Seen:
         return float((weight * p_knn + (1 - weight) * self.p_mt).clamp_min(1e-9).log().mean())
 
 
-class _Shown(NamedTuple):
+class Reference(NamedTuple):
     """Some references as the model sees them, beside what their sentences may see of the store.
 
-    states of their tokens, (B, T, d) each; logits (B, T, V); wanted: (B, T), the tokens; there: (B, T), whether one is
+    source: ids and mask (B, S) and encoder states (B, S, d) of their sentences; states of their tokens, (B, T, d) each;
+    logits (B, T, V); wanted: (B, T), the tokens; there: (B, T), whether one is
     """
 
     look: SentenceLookup
+    source: tuple[Tensor, Tensor, Tensor]
     states: States
     logits: Tensor
     wanted: Tensor
@@ -87,7 +89,7 @@ def see(model: Model, shown: Sequence[Shown], advance: Callable[[int], None]) ->
     rows: list[tuple[Tensor, ...]] = []
     counts: list[Tensor | None] = []
     for retriever, segments in shown:
-        for some in _show(model, retriever, segments):
+        for some in show(model, retriever, segments):
             found = some.look.lookup.find(some.query)
             matches = found.tokens == some.wanted[:, :, None]
             p_mt = some.of_wanted(some.logits.log_softmax(dim=-1))
@@ -116,11 +118,11 @@ def lesson(model: Model, shown: Sequence[Shown], advance: Callable[[int], None])
     rows: list[tuple[Tensor, ...]] = []
     before = 0  # segments of other retrievers
     for retriever, segments in shown:
-        for some in _show(model, retriever, segments):
+        for some in show(model, retriever, segments):
             found = some.look.lookup.neighbours(some.query)
             fixed = some.look.weight(found, some.logits, some.logits[:, :, 0])  # by distance
             open_ = found.nearest < torch.inf
-            p_knn = _p_of(found.tokens, found.log_p, some.wanted)
+            p_knn = p_of(found.tokens, found.log_p, some.wanted)
             heard = some.look.heard(some.query, found.nearest)
             if heard is not None:  # a lesson has a weight of its own, whatever the gate says
                 open_ &= heard.weight == 0
@@ -134,7 +136,7 @@ def lesson(model: Model, shown: Sequence[Shown], advance: Callable[[int], None])
     return Lesson(*(torch.cat(column) for column in zip(*rows, strict=True)))
 
 
-def _show(model: Model, retriever: Retriever, segments: Sequence[Segment]) -> Iterator[_Shown]:
+def show(model: Model, retriever: Retriever, segments: Sequence[Segment]) -> Iterator[Reference]:
     """Show the references to the model, a batch at a time; those that are too long for it are left out."""
     special, network = model.special, model.transformer
     sources = model.tokenizer.encode_source([segment.source for segment in segments])
@@ -153,12 +155,12 @@ def _show(model: Model, retriever: Retriever, segments: Sequence[Segment]) -> It
         encoded = network.encode(ids, mask)
         states = network.force(given, encoded)
         look = retriever.look(ids, mask, encoded.states)
-        yield _Shown(look, states, network.logits(states.output), wanted, there, some)
+        yield Reference(look, (ids, mask, encoded.states), states, network.logits(states.output), wanted, there, some)
 
 
-def _p_of(tokens: Tensor, log_p: Tensor, wanted: Tensor) -> Tensor:
-    """p of the wanted token (B, K), given the tokens that have any (B, K, k), which may be there several times."""
-    return log_p.masked_fill(tokens != wanted[:, :, None], -torch.inf).amax(dim=2).exp()
+def p_of(tokens: Tensor, log_p: Tensor, wanted: Tensor) -> Tensor:
+    """p of the wanted token (...), given the tokens that have any (..., k), which may be there several times."""
+    return torch.where(tokens == wanted[..., None], log_p, -torch.inf).amax(dim=-1).exp()
 
 
 def _joined(parts: Sequence[Tensor], filler: float) -> Tensor:

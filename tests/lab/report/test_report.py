@@ -112,7 +112,9 @@ def test_variants_of_a_domain_make_curves(tmp_path: Path) -> None:
         content["systems"]["proto"]["bytes"] *= 16 // m if m < 16 else 1
         domains.append(content)
     asked = [{"name": f"koran-m{m}", "variant_of": "koran", "build": {"prototype_size": m}} for m in (4, 64)]
-    other = Results.model_validate(usual.model_dump() | {"domains": domains, "config": {"domains": asked}})
+    other = Results.model_validate(
+        usual.model_dump() | {"domains": domains, "config": usual.config | {"domains": asked}}
+    )
     assert [point.m for point in curves.found([usual, other])["Koran"] if point.name == "proto"] == [16, 4, 64]
     assert list(curves.found([usual, other])) == ["Koran"]  # IT has no variants
     report([usual, other], [], tmp_path)

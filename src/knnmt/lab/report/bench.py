@@ -3,13 +3,14 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from knnmt.errors import DataError, UsageError
 
 SPEED = {"system", "ratio", "seconds", "split", "segments"}  # what a row of times has, beside others
+MEMORY = {"system", "memory", "batch_size", "next_peak"}  # one of the largest batches
 GROWTH = {"system", "tokens", "batch", "opened"}  # and one of a synthetic store
 AXES = {
     "k": "neighbours k", "c": "tokens that a source token sees, c", "length": "source length, tokens",
@@ -19,12 +20,13 @@ AXES = {
 
 @dataclass(frozen=True)
 class Bench:
-    """Rows of times beside base MT, rows of growth, and where they were measured."""
+    """Rows of times beside base MT, rows of growth, rows of largest batches, and where they were measured."""
 
     name: str
     speed: list[dict[str, Any]]
     growth: list[dict[str, Any]]
     machine: dict[str, Any]
+    batches: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
     def load(cls, path: Path) -> "Bench":
@@ -36,11 +38,11 @@ class Bench:
         except ValueError:
             raise DataError(f"{path} is not JSON: write it with `knnmt bench --output`") from None
         rows = list(_rows(content))
-        speed, growth = ([row for row in rows if row.keys() >= kind] for kind in (SPEED, GROWTH))
-        if not speed and not growth:
+        speed, growth, batches = ([row for row in rows if row.keys() >= kind] for kind in (SPEED, GROWTH, MEMORY))
+        if not speed and not growth and not batches:
             raise DataError(f"{path} holds no benchmark figures: write it with `knnmt bench --output`")
         machine = content.get("machine") if isinstance(content, dict) else None
-        return cls(path.stem, speed, growth, machine if isinstance(machine, dict) else {})
+        return cls(path.stem, speed, growth, machine if isinstance(machine, dict) else {}, batches)
 
     @property
     def axes(self) -> list[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from knnmt.build.settings import BuildSettings
 from knnmt.lab.report.plots import MEGABYTE, Plot, log_axis, look
+from knnmt.lab.report.tables import model_name
 from knnmt.lab.report.theme import Theme
 from knnmt.lab.reproduce.config import BASE, REFERENCE
 from knnmt.lab.reproduce.results import Results
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BY_M = "proto"  # the system that prototype_size, m, means something to
+# what m is to a system: the setting of a build that says how many tokens or entries are put together
+M = {"proto": "prototype_size", "faster": "cluster_size", "faster-exact": "cluster_size"}
 
 
 class Point(NamedTuple):
@@ -34,14 +36,14 @@ Panels = dict[str, list[Point]]  # by the title of the domain
 def of_variants(results: Sequence[Results]) -> Iterator[Plot]:
     """The pictures of those domains that have variants, in whichever of the experiments these stand."""
     panels = found(results)
-    by_m = {title: some for title, some in panels.items() if len({p.m for p in some if p.system == BY_M}) > 1}
+    by_m = {title: some for title, some in panels.items() if _varied(some)}
     if by_m:
         yield Plot(
             "quality-m",
-            "Quality against the size of prototypes",
-            f"BLEU on test of {BY_M} with its 95% interval, against m, the most entries of a prototype, on average; "
-            "a store is built, and tuned, for each m. Dashed: base MT and, where it was run, exact kNN-MT.",
-            partial(_figure, by_m, _m_panel, "entries a prototype, m"),
+            "Quality against m",
+            "BLEU on test with its 95% interval, against m: the tokens of a cluster of Faster, or the entries of a "
+            "prototype, on average. A store is built, and tuned, for each m. Dashed: base MT and exact kNN-MT.",
+            partial(_figure, by_m, _m_panel, "m"),
         )
     if panels:
         yield Plot(
@@ -53,6 +55,11 @@ def of_variants(results: Sequence[Results]) -> Iterator[Plot]:
         )
 
 
+def _varied(points: list[Point]) -> list[str]:
+    """The systems with several m."""
+    return [name for name in M if len({point.m for point in points if point.name == name}) > 1]
+
+
 def only_variants(results: Results) -> bool:
     """Whether an experiment has nothing but variants of others' domains."""
     domains = results.config.get("domains", [])
@@ -60,28 +67,39 @@ def only_variants(results: Results) -> bool:
 
 
 def found(results: Sequence[Results]) -> Panels:
-    """All systems of the domains that have variants, by the title of the domain."""
-    titles: dict[str, str] = {}
-    points: dict[str, list[Point]] = {}
+    """All systems of the domains that have variants, by the title of the domain. A variant with other train texts is
+    another matter."""
+    models = list(dict.fromkeys(model_name(one) for one in results))
+    points: dict[tuple[str, str], list[Point]] = {}
+    titles: dict[tuple[str, str], str] = {}
     varied = set()
+    train = {each["name"]: each.get("train") for one in results for each in one.config.get("domains", [])}
     for one in results:
         domains = {each["name"]: each for each in one.config.get("domains", [])}
         usual = one.config.get("build", {})
         for domain in one.domains:
             asked = domains.get(domain.name, {})
-            place = asked.get("variant_of") or domain.name
-            if place == domain.name:
-                titles[place] = domain.title
-            else:
+            name = asked.get("variant_of") or domain.name
+            place = model_name(one), name
+            if name != domain.name:
+                if asked.get("train") != train.get(name, asked.get("train")):
+                    continue
                 varied.add(place)
-                titles.setdefault(place, place)
-            m = (usual | asked.get("build", {})).get("prototype_size", BuildSettings().prototype_size)
-            for name, system in domain.systems.items():
+            elif place not in titles:
+                titles[place] = domain.title
+            built = usual | asked.get("build", {})
+            for called, system in domain.systems.items():
                 metric = next(metric for metric in system.metrics if metric.metric == "BLEU")
+                field = M.get(system.system, "prototype_size")
+                m = built.get(field, BuildSettings.model_fields[field].default)
                 points.setdefault(place, []).append(
-                    Point(name, system.system, metric.value, metric.interval, system.bytes, m)
+                    Point(called, system.system, metric.value, metric.interval, system.bytes, m)
                 )
-    return {titles[place]: some for place, some in points.items() if place in varied}
+    return {
+        titles.get(place, place[1]) + (f", {place[0]}" if len(models) > 1 else ""): some
+        for place, some in points.items()
+        if place in varied
+    }
 
 
 def _figure(panels: Panels, panel: "Callable[[Axes, list[Point], Theme], None]", label: str, theme: Theme) -> "Figure":
@@ -110,14 +128,17 @@ def _m_panel(axes: "Axes", points: list[Point], theme: Theme) -> None:
         if same := next((point for point in points if point.name == reference), None):
             colour = look(reference, reference, theme)["color"]
             axes.axhline(same.bleu, color=colour, linestyle="--", linewidth=1.4, label=reference)
-    mine = sorted({point.m: point for point in points if point.name == BY_M}.values(), key=lambda point: point.m)
-    values = [point.m for point in mine]
-    axes.errorbar(
-        values, [point.bleu for point in mine], [point.interval for point in mine], label=BY_M, elinewidth=1, capsize=2,
-        **look(BY_M, BY_M, theme),
-    )  # fmt: skip
+    every = set()
+    for name in _varied(points):
+        mine = sorted({point.m: point for point in points if point.name == name}.values(), key=lambda point: point.m)
+        values = [point.m for point in mine]
+        every |= set(values)
+        axes.errorbar(
+            values, [point.bleu for point in mine], [point.interval for point in mine], label=name, elinewidth=1,
+            capsize=2, **look(name, name, theme),
+        )  # fmt: skip
     axes.set_xscale("log", base=2)
-    axes.set_xticks(values, [f"{value:,}" for value in values])
+    axes.set_xticks(sorted(every), [f"{value:,}" for value in sorted(every)])
     axes.minorticks_off()
 
 

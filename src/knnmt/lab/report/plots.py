@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from knnmt.lab.report.bench import AXES, Bench
 from knnmt.lab.report.theme import MARKERS, Draw, Theme
-from knnmt.lab.reproduce.config import BASE
+from knnmt.lab.reproduce.config import BASE, TM
 from knnmt.lab.reproduce.results import DomainResults, Results
 from knnmt.systems.table import SYSTEMS
 
@@ -93,6 +93,8 @@ def of_benches(benches: Sequence[Bench]) -> Iterator[Plot]:
 
 def look(system: str, name: str, theme: Theme) -> dict[str, Any]:
     """The colour and the marker of a system; hollow where it goes by another name, or is none of ours."""
+    if system == TM:
+        return {"color": theme.quiet, "marker": "d", "linestyle": ":"}
     place = ORDER.index(system) if system in ORDER else len(ORDER) + sum(name.encode())  # some other, always the same
     colour = theme.series[place % len(theme.series)]
     filled = name == system and system in ORDER

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from statistics import fmean
 
 from knnmt.lab.report.bench import AXES, Bench
-from knnmt.lab.reproduce.config import BASE, COMPARED, REFERENCE
-from knnmt.lab.reproduce.results import DomainResults, Metric, Results, SystemResults
+from knnmt.lab.reproduce.config import BASE, COMPARED, REFERENCE, TM
+from knnmt.lab.reproduce.results import DomainResults, Metric, Results, SystemResults, TunedResult
 from knnmt.terminal import size
 
 Rows = list[list[str]]  # the first are the heads, the first column is names
@@ -27,8 +28,7 @@ class Table:
 def sections(results: Sequence[Results], benches: Sequence[Bench]) -> dict[str, list[Table]]:
     """All tables, by the title of their section."""
     found: dict[str, list[Table]] = {}
-    for number, one in enumerate(results, start=1):
-        title = one.title if [other.title for other in results].count(one.title) == 1 else f"{one.title} ({number})"
+    for title, one in zip(titles(results), results, strict=True):
         found[title] = [
             Table("BLEU on test, and what it gains over base MT", quality(one), _signature(one)),
             Table("Bytes that a system opens", bytes_opened(one)),
@@ -41,6 +41,7 @@ def sections(results: Sequence[Results], benches: Sequence[Bench]) -> dict[str, 
         found[f"Benchmark {bench.name}"] = [
             *([Table("Time of a system, times base MT", speed(bench))] if bench.speed else []),
             *([Table("Growth with the store (synthetic)", growth(bench))] if bench.growth else []),
+            *([Table("Largest batch of the longest texts", largest(bench))] if bench.batches else []),
         ]
     return found
 
@@ -63,6 +64,21 @@ def _line(cells: Sequence[str]) -> str:
 
 
 # -------------------------------------------------------------------------------------------------- of an experiment
+
+
+def titles(results: Sequence[Results]) -> list[str]:
+    """What experiments are called: with their model, or a number, where a title is not enough."""
+    models = {one.title: {model_name(other) for other in results if other.title == one.title} for one in results}
+    named = [f"{one.title}, {model_name(one)}" if len(models[one.title]) > 1 else one.title for one in results]
+    return [
+        f"{name} ({named[: place + 1].count(name)})" if named.count(name) > 1 else name
+        for place, name in enumerate(named)
+    ]
+
+
+def model_name(results: Results) -> str:
+    """The name of the model, without the folder it was in."""
+    return PurePath(str(results.config.get("model", ""))).name
 
 
 def names(results: Results) -> list[str]:
@@ -197,6 +213,11 @@ def settings(results: Results) -> Rows:
             if one.tuned is None:
                 continue
             chosen = one.tuned.settings
+            if one.system == TM:
+                least = chosen["threshold"]
+                cells = ["", "", "", "none" if least is None else f"match ≥ {least:.0%}", ""]
+                rows.append([f"{domain.title}: {name}", *cells, *_found(one.tuned)])
+                continue
             distant = chosen["adapt"] == "distance" and bool(chosen["lambda"])
             weight = chosen["lambda"]
             cells = [
@@ -206,10 +227,14 @@ def settings(results: Results) -> Rows:
                 "learned" if chosen["adapt"] == "learned"
                 else ("≤ " if distant else "") + (f"{weight:.2f}" if weight is not None else "by the system"),
                 f"{chosen['reach']:.4g}" if distant and chosen["reach"] else "",
-                f"{one.tuned.bleu:.2f}", f"{one.tuned.base_bleu:.2f}", f"{one.tuned.seconds:.0f}",
+                *_found(one.tuned),
             ]  # fmt: skip
             rows.append([f"{domain.title}: {name}", *cells])
     return rows
+
+
+def _found(tuned: TunedResult) -> list[str]:
+    return [f"{tuned.bleu:.2f}", f"{tuned.base_bleu:.2f}", f"{tuned.seconds:.0f}"]
 
 
 def _dev(results: Results) -> str:
@@ -289,6 +314,16 @@ def growth(bench: Bench) -> Rows:
     return rows + [
         [row["system"], f"{row['tokens']:,}", f"{1000 * row['batch']:.2f}", size(row["opened"])] for row in bench.growth
     ]
+
+
+def largest(bench: Bench) -> Rows:
+    """The largest batches in a fixed memory, of powers of two."""
+    rows: Rows = [["system", "memory", "segments", "its peak", "segments/s", "peak of twice as many"]]
+    for row in bench.batches:
+        speed = f"{row['per_second']:.1f}" if row["per_second"] else ""
+        peaks = ["" if row[key] is None else size(row[key]) for key in ("peak", "next_peak")]
+        rows.append([row["system"], size(row["memory"]), str(row["batch_size"]), peaks[0], speed, peaks[1]])
+    return rows
 
 
 def _number(value: float | None) -> str:

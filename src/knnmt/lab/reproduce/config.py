@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from knnmt.build.settings import BuildSettings
 from knnmt.errors import UsageError
+from knnmt.evaluate import METRICS
 from knnmt.languages import Languages
 from knnmt.model.embedded import DEFAULT
 from knnmt.settings import refusal
@@ -15,6 +16,7 @@ from knnmt.systems.settings import Adapt, RetrievalSettings
 from knnmt.systems.table import SYSTEMS
 
 BASE = "base"
+TM = "tm"  # a classic translation memory, a yardstick beside the systems
 REFERENCE = "knn"  # the system whose gain over base MT is the whole of it
 COMPARED = (REFERENCE, "faster")  # the systems that the others are compared with, besides base MT
 NAME = r"^[a-z0-9][a-z0-9._-]*$"  # what may name a file
@@ -44,8 +46,9 @@ class Run(_Table):
 
     @model_validator(mode="after")
     def _known(self) -> "Run":
-        if self.system not in SYSTEMS:
-            raise ValueError(f"there is no system {self.system!r}: use {', '.join(SYSTEMS)} (base is always included)")
+        if self.system not in SYSTEMS and self.system != TM:
+            known = ", ".join((*SYSTEMS, TM))
+            raise ValueError(f"there is no system {self.system!r}: use {known} (base is always included)")
         if self.name == BASE:
             raise ValueError("base is always included, and cannot name another system")
         return self
@@ -65,7 +68,9 @@ class Domain(_Table):
     )
     systems: tuple[str, ...] | None = Field(default=None, description="only these of the systems; default: all")
     build: dict[str, Any] = Field(default={}, description="settings of [build] that are others here")
-    variant_of: str | None = Field(default=None, description="the domain that this differs from by its build alone")
+    variant_of: str | None = Field(
+        default=None, description="the domain that has the same dev and test, and another store"
+    )
     note: str = Field(default="", description="what a reader of its figures should know")
 
     @field_validator("train", mode="before")
@@ -88,6 +93,33 @@ class Domain(_Table):
         return self.title or self.name
 
 
+class Variant(_Table):
+    """Another store for each of the domains. `{domain}` in its paths stands for the name of the domain."""
+
+    name: str = Field(pattern=NAME, description="what is added to the name of the domain")
+    title: str = ""
+    systems: tuple[str, ...] | None = None
+    build: dict[str, Any] = {}
+    train: str | None = None
+    alignments: str | None = None
+
+    def of(self, domain: dict[str, Any]) -> dict[str, Any]:
+        """A domain with this store."""
+        name = domain.get("name", "")
+        given = {key: getattr(self, key) for key in ("systems", "train", "alignments")}
+        paths = {key: value.format(domain=name) if isinstance(value, str) else value for key, value in given.items()}
+        return (
+            domain
+            | {key: value for key, value in paths.items() if value is not None}
+            | {
+                "name": f"{name}-{self.name}",
+                "title": f"{domain.get('title') or name}, {self.title or self.name}",
+                "variant_of": name,
+                "build": domain.get("build", {}) | self.build,
+            }
+        )
+
+
 class Tuning(_Table):
     """How each system's settings are found, on dev alone."""
 
@@ -108,6 +140,16 @@ class Translating(_Table):
     batch_size: int = Field(default=32, ge=1)
 
 
+class Varying(_Table):
+    """Dev is translated again with each of these values, everything else as tuning found it."""
+
+    systems: tuple[str, ...] = Field(min_length=1, description="names of the systems that are varied")
+    k: tuple[int, ...] = ()
+    c: tuple[int, ...] = ()
+    temperature: tuple[float, ...] = Field(default=(), description="as multiples of the tuned T")
+    weight: tuple[float, ...] = Field(default=(), description="λ, or its maximum")
+
+
 class Config(_Table):
     """An experiment: every domain with every system."""
 
@@ -120,6 +162,11 @@ class Config(_Table):
     build: BuildSettings = BuildSettings()
     tune: Tuning = Tuning()
     translate: Translating = Translating()
+    vary: Varying | None = Field(default=None, description="quality against one setting at a time, on dev")
+    decompose: int | None = Field(
+        default=None, ge=2, description="segments of dev, behind those of [tune], that show where faster loses"
+    )
+    metrics: tuple[str, ...] = Field(default=tuple(METRICS), min_length=1, description="metrics of test; BLEU is one")
     resamples: int = Field(default=1000, ge=2, description="of the paired bootstrap")
     seed: int = 1
 
@@ -140,6 +187,16 @@ class Config(_Table):
             field, reason = refusal(cls, error)
             raise UsageError(f"{path}: {field or 'it'}: {reason}") from None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _each_variant(cls, given: Any) -> Any:
+        """With `variants`, every domain stands for as many: one with each of these stores."""
+        if not isinstance(given, dict) or "variants" not in given:
+            return given
+        variants = [Variant.model_validate(one) for one in given["variants"]]
+        domains = [variant.of(domain) for domain in given.get("domains", ()) for variant in variants]
+        return {key: value for key, value in given.items() if key != "variants"} | {"domains": domains}
+
     @field_validator("languages")
     @classmethod
     def _pair(cls, given: str) -> str:
@@ -147,6 +204,13 @@ class Config(_Table):
             return str(Languages.parse(given))
         except UsageError as error:
             raise ValueError(str(error)) from None
+
+    @field_validator("metrics")
+    @classmethod
+    def _measured(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        if "BLEU" not in given or not set(given) <= set(METRICS):
+            raise ValueError(f"name BLEU, and of the others any of {', '.join(METRICS)}")
+        return given
 
     @model_validator(mode="after")
     def _agrees(self) -> "Config":
@@ -160,7 +224,7 @@ class Config(_Table):
         if any("seed" in given for given in (self.build.model_fields_set, *(domain.build for domain in self.domains))):
             raise ValueError("build.seed: there is one seed, at the top")
         for domain in self.domains:
-            served = set(self.building(domain).systems or SYSTEMS)
+            served = {*(self.building(domain).systems or SYSTEMS), TM}
             if lacking := next((run for run in self.runs(domain) if run.system not in served), None):
                 raise ValueError(
                     f"the store of {domain.name} is built without what {lacking.system} needs: name it in "

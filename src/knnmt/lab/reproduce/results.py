@@ -1,5 +1,6 @@
 """What an experiment found, as `results.json` keeps it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,49 @@ class Scored(_Record):
     unseen: dict[str, float]
 
 
+class Varied(_Record):
+    """BLEU on dev with the tuned settings, but for one of them; the values of `temperature` are multiples of the tuned
+    one."""
+
+    system: str
+    setting: str
+    value: float
+    bleu: float
+
+
+class Choices(_Record):
+    """Shares of reference tokens: the right one is in the chosen cluster, in any cluster of the sentence; the cluster
+    richest in it is the nearest, or among the n nearest."""
+
+    chosen: float
+    any: float
+    richest_first: float
+    richest_among: dict[str, float]
+
+
+class Kept(_Record):
+    """What a choice adds to base MT's mean log-likelihood of a reference token, with the weight λ that was fitted on
+    other segments; the parts of it by p_MT of the token; and the mean p_kNN of the right token. softness: of a choice
+    among clusters, the temperature, times T."""
+
+    weight: float
+    softness: float = 1.0
+    gain: float
+    by_certainty: list[float]
+    right: float
+
+
+class Decomposition(_Record):
+    """What is lost where, on references of dev that nothing was tuned on. bounds: of the bins of p_MT."""
+
+    digest: str
+    segments: int
+    tokens: int
+    choices: Choices
+    bounds: tuple[float, ...]
+    kept: dict[str, Kept]
+
+
 class SystemResults(_Record):
     """A system in a domain; base MT has no settings and no store."""
 
@@ -90,6 +134,28 @@ class DomainResults(_Record):
     built: Built
     overlaps: dict[str, dict[str, int]]  # of dev and test with the store: exact, near, segments
     systems: dict[str, SystemResults]
+    varied: list[Varied] = []
+    decomposition: Decomposition | None = None
+
+
+def joined(results: Sequence["Results"]) -> list["Results"]:
+    """The results of each experiment: those of its pieces, which were run apart, put together in its own order.
+
+    Pieces have the same config and none of each other's domains.
+    """
+    made: list[Results] = []
+    for one in results:
+        names = {domain.name for domain in one.domains}
+        for place, other in enumerate(made):
+            order = [domain["name"] for domain in one.config.get("domains", [])]
+            known = {domain.name for domain in other.domains}
+            if other.config == one.config and not names & known and names | known <= set(order):
+                domains = sorted((*other.domains, *one.domains), key=lambda domain: order.index(domain.name))
+                made[place] = other.model_copy(update={"domains": domains})
+                break
+        else:
+            made.append(one)
+    return made
 
 
 class Results(_Record):

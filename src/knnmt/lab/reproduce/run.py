@@ -3,28 +3,32 @@ the step is skipped, so that an experiment is resumable.
 """
 
 import itertools
-import json
 import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from knnmt.build import build as building
-from knnmt.corpus import Languages, Segment, files_of, read_all, statistics
+from knnmt.corpus import Languages, files_of, read_all, statistics
 from knnmt.corpus.files import require_readable
 from knnmt.datastore import Datastore
 from knnmt.errors import DataError, UsageError
 from knnmt.evaluate import bleu
-from knnmt.files import checksum, digest, write_whole
+from knnmt.files import checksum, write_whole
 from knnmt.lab.bench.machine import machine, versions
-from knnmt.lab.reproduce.config import BASE, COMPARED, Config, Domain, Run
+from knnmt.lab.bench.peak import return_unused
+from knnmt.lab.reproduce.config import BASE, COMPARED, TM, Config, Domain, Run
+from knnmt.lab.reproduce.decompose import decompose
+from knnmt.lab.reproduce.job import Job, Progress, as_json, digest_of, keep, parsed, recall, texts_of
+from knnmt.lab.reproduce.memory import translate as from_memory
 from knnmt.lab.reproduce.results import (
     Built,
+    Decomposition,
     DomainResults,
     Metric,
     Results,
@@ -34,7 +38,8 @@ from knnmt.lab.reproduce.results import (
     TunedResult,
 )
 from knnmt.lab.reproduce.score import compare
-from knnmt.model.checkpoint import Model, load
+from knnmt.lab.reproduce.vary import vary
+from knnmt.model.checkpoint import load
 from knnmt.overlap import Overlaps, overlaps
 from knnmt.retrieval.tuned import Tuned
 from knnmt.store.describe import describe
@@ -45,10 +50,6 @@ from knnmt.tune.tune import tune
 
 _log = logging.getLogger(__name__)
 
-Progress = Callable[[str, int, int | None], None]
-"""Called with a step's name, the work done since the last call, and the whole of it where that is known."""
-Record = TypeVar("Record", bound=BaseModel)
-
 
 class _Found(BaseModel):
     """Which texts of dev and test stand in the store, and where."""
@@ -58,25 +59,6 @@ class _Found(BaseModel):
     test: Overlaps
 
 
-@dataclass(frozen=True)
-class _Job:
-    """A domain at work: its folder of results, its texts, and what all steps need."""
-
-    config: Config
-    domain: Domain
-    data: Path
-    folder: Path
-    model: Model
-    dev: list[Segment]
-    test: list[Segment]
-    progress: Progress
-    jobs: int | None
-
-    def watch(self, step: str) -> Progress:
-        """What a part of a step calls with its stage, the work done, and the whole of it."""
-        return lambda stage, done, total: self.progress(f"{self.domain.name}: {step} {stage}".rstrip(), done, total)
-
-
 def reproduce(
     config: Config,
     data: Path,
@@ -84,25 +66,30 @@ def reproduce(
     *,
     device: str = "auto",
     precision: str = "auto",
+    only: Sequence[str] = (),
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> Results:
     """Run an experiment on the corpora under `data`, or go on with one; everything it makes is in the folder `out`.
 
-    `jobs` processes count for the scores, by default one a core. results.json is there after the first domain, and
-    grows with each.
+    `only` these of its domains are done: an experiment can be done in pieces, side by side in other folders, that a
+    report puts together. `jobs` processes count for the scores, by default one a core. results.json is there after the
+    first domain, and grows with each.
     """
-    for domain in config.domains:  # what is not there is refused before any work
+    domains = [domain for domain in config.domains if not only or {domain.name, domain.variant_of} & set(only)]
+    if strange := set(only) - {name for domain in domains for name in (domain.name, domain.variant_of)}:
+        raise UsageError(f"there is no domain {min(strange)!r} among {', '.join(d.name for d in config.domains)}")
+    for domain in domains:  # what is not there is refused before any work
         _files(config, domain, data)
     out.mkdir(parents=True, exist_ok=True)
     model = load(config.model, device=device, precision=precision, langs=config.languages)
     content = config.model_dump(mode="json", by_alias=True)
-    write_whole(out / "config.json", _json(content))
+    write_whole(out / "config.json", as_json(content))
     here = machine(model.device) | {"precision": model.transformer.precision}
     used = versions() | {"sacrebleu": version("sacrebleu")}
     languages = Languages.parse(config.languages)
     found: list[DomainResults] = []
-    for domain in config.domains:
+    for domain in domains:
         dev, test = (
             list(itertools.islice(read_all([data / part], languages, identify=domain.alignments is None), most))
             for part, most in ((domain.dev, config.tune.segments), (domain.test, config.translate.segments))
@@ -113,32 +100,38 @@ def reproduce(
         for place in (folder, folder / "settings", folder / "translations"):
             place.mkdir(exist_ok=True)
         watch = progress or (lambda stage, done, total: None)
-        found.append(_domain(_Job(config, domain, data, folder, model, dev, test, watch, jobs)))
-        results = Results(
-            title=config.title, note=config.note, digest=_digest(content), config=content, machine=here, versions=used,
-            domains=found,
-        )  # fmt: skip
-        write_whole(out / "results.json", _json(results.model_dump(mode="json")))
+        for result in _domain(Job(config, domain, data, folder, model, dev, test, watch, jobs)):
+            found = [one for one in found if one.name != domain.name] + [result]
+            results = Results(
+                title=config.title, note=config.note, digest=digest_of(content), config=content, machine=here,
+                versions=used, domains=found,
+            )  # fmt: skip
+            write_whole(out / "results.json", as_json(results.model_dump(mode="json")))
     return results
 
 
-def _domain(job: _Job) -> DomainResults:
-    """All of a domain."""
+def _domain(job: Job) -> Iterator[DomainResults]:
+    """All of a domain: its scores, and then the same with more and more beside them."""
     built, store = _build(job)
     seen = _overlaps(job, built, store)
     translated, texts = {}, {}
     tuned: dict[str, TunedResult | None] = {BASE: None}
+    settings: dict[str, Tuned] = {}
     translated[BASE], texts[BASE] = _translate(job, built, BASE, None, None)
     runs = job.config.runs(job.domain)
     for run in runs:
-        found, tuned[run.name] = _tune(job, built, store, run, seen.dev)
-        translated[run.name], texts[run.name] = _translate(job, built, run.name, store, found)
+        if run.system == TM:
+            tuned[run.name], translated[run.name], texts[run.name] = from_memory(job, translated[BASE], texts[BASE])
+            continue
+        settings[run.name], tuned[run.name] = _tune(job, built, store, run, seen.dev)
+        translated[run.name], texts[run.name] = _translate(job, built, run.name, store, settings[run.name])
+        return_unused()  # other domains may run on the same device
     compared = [name for name in (next((r.name for r in runs if r.system == one), None) for one in COMPARED) if name]
     scored = _score(job, texts, seen.test, compared)
-    bytes_of = {run.name: served(store, SYSTEMS[run.system].arrays) for run in runs} | {BASE: 0}
+    bytes_of = {run.name: served(store, SYSTEMS[run.system].arrays) for run in runs if run.system != TM}
     system_of = {run.name: run.system for run in runs} | {BASE: BASE}
     sides = {"dev": (job.dev, seen.dev), "test": (job.test, seen.test)}
-    return DomainResults(
+    result = DomainResults(
         name=job.domain.name,
         title=job.domain.label,
         note=job.domain.note,
@@ -149,29 +142,35 @@ def _domain(job: _Job) -> DomainResults:
         },
         systems={
             name: SystemResults(
-                system=system_of[name], tuned=tuned[name], translated=translated[name], bytes=bytes_of[name],
+                system=system_of[name], tuned=tuned[name], translated=translated[name], bytes=bytes_of.get(name, 0),
                 metrics=scored.metrics[name], unseen=scored.unseen.get(name),
             )
             for name in texts
         },
     )  # fmt: skip
+    yield result
+    if (lost := _decompose(job, built, store, settings)) is not None:
+        result = result.model_copy(update={"decomposition": lost})
+        yield result
+    if varied := vary(job, built, store, settings, seen.dev):
+        yield result.model_copy(update={"varied": varied})
 
 
 # ------------------------------------------------------------------------------------------------------ the steps
 
 
-def _build(job: _Job) -> tuple[Built, Datastore]:
+def _build(job: Job) -> tuple[Built, Datastore]:
     """The store of the domain's train texts."""
     model, place, path = job.model, job.folder / "store", job.folder / "build.json"
     train, links = _files(job.config, job.domain, job.data)
     settings = job.config.building(job.domain)
     files = files_of(train, Languages.parse(job.config.languages))
-    digest = _digest(
+    digest = digest_of(
         model.fingerprint, model.tokenizer.fingerprint, model.device.type, model.transformer.precision,
         job.config.languages, settings.model_dump(mode="json"),
         [checksum(file) for file in [*files, *([links] if links is not None else [])]],
     )  # fmt: skip
-    built = _kept(path, Built)
+    built = recall(path, Built)
     if built is not None and (place / MANIFEST).exists():
         if built.digest != digest:
             raise UsageError(
@@ -189,30 +188,30 @@ def _build(job: _Job) -> tuple[Built, Datastore]:
         digest=digest, seconds=_rounded(report.seconds), kept=report.kept, dropped=report.dropped,
         counts=described.counts, scale=described.scale, bytes=store.manifest.size, statistics=asdict(counted),
     )  # fmt: skip
-    return _keep(path, built), store
+    return keep(path, built), store
 
 
-def _overlaps(job: _Job, built: Built, store: Datastore) -> _Found:
+def _overlaps(job: Job, built: Built, store: Datastore) -> _Found:
     """What the store has of dev and test."""
-    path, digest = job.folder / "overlaps.json", _digest(built.digest, _texts(job.dev), _texts(job.test))
-    found = _kept(path, _Found, digest)
+    path, digest = job.folder / "overlaps.json", digest_of(built.digest, texts_of(job.dev), texts_of(job.test))
+    found = recall(path, _Found, digest)
     if found is None:
         job.watch("overlaps")("", 0, None)
         dev, test = (overlaps(store, [segment.source for segment in some]) for some in (job.dev, job.test))
-        found = _keep(path, _Found(digest=digest, dev=dev, test=test))
+        found = keep(path, _Found(digest=digest, dev=dev, test=test))
     return found
 
 
-def _tune(job: _Job, built: Built, store: Datastore, run: Run, own: Overlaps) -> tuple[Tuned, TunedResult]:
+def _tune(job: Job, built: Built, store: Datastore, run: Run, own: Overlaps) -> tuple[Tuned, TunedResult]:
     """The settings of a system that translate dev best; what the store has of dev is not used for that."""
     path, plan = job.folder / "settings" / f"{run.name}.json", job.config.tune
     adapt = run.adapt or plan.adapt
-    digest = _digest(
+    digest = digest_of(
         built.digest, run.system, run.retrieval.model_dump(mode="json"), adapt, plan.model_dump(mode="json"),
-        _texts(job.dev),
+        texts_of(job.dev),
     )  # fmt: skip
     if path.exists():
-        kept = _parsed(path).get("tuned", {})
+        kept = parsed(path).get("tuned", {})
         if kept.get("digest") == digest:
             return Tuned.load(path), TunedResult.model_validate(kept)
         _log.info("%s is out of date: making it again", path)
@@ -220,7 +219,8 @@ def _tune(job: _Job, built: Built, store: Datastore, run: Run, own: Overlaps) ->
     trials = tune(
         job.model, store, job.dev, run.system, adapt=adapt, decoded=plan.decoded,
         translate=TranslateSettings(beam=plan.beam, batch_size=plan.batch_size, spans=False, sentences=False),
-        left_out=own.segments, given=run.retrieval, progress=job.watch(f"tune {run.name},"),
+        left_out=own.segments, given=run.retrieval.model_copy(update={"system": run.system}),
+        progress=job.watch(f"tune {run.name},"),
     )  # fmt: skip
     best = trials[0]
     tuned = TunedResult(
@@ -233,7 +233,7 @@ def _tune(job: _Job, built: Built, store: Datastore, run: Run, own: Overlaps) ->
 
 
 def _translate(
-    job: _Job, built: Built, name: str, store: Datastore | None, tuned: Tuned | None
+    job: Job, built: Built, name: str, store: Datastore | None, tuned: Tuned | None
 ) -> tuple[Translated, list[str]]:
     """Test, translated by a system; the clock runs after one batch, and includes selection and set-up of lookups."""
     path, plan = job.folder / "translations" / f"{name}.txt", job.config.translate
@@ -242,8 +242,8 @@ def _translate(
     retrieval = tuned.settings.model_dump(mode="json") if tuned is not None else None
     if tuned is not None and tuned.gate is not None:
         retrieval = {"settings": retrieval, "gate": tuned.gate.digest}
-    digest = _digest(built.digest, retrieval, plan.model_dump(mode="json"), sources)
-    kept = _kept(record, Translated, digest)
+    digest = digest_of(built.digest, retrieval, plan.model_dump(mode="json"), sources)
+    kept = recall(record, Translated, digest)
     if kept is not None and path.exists():
         texts = path.read_bytes().decode().split("\n")[:-1]
         if len(texts) == len(sources):
@@ -263,18 +263,32 @@ def _translate(
     made = Translated(
         digest=digest, segments=len(texts), tokens=sum(len(each.tokens) for each in found), seconds=round(seconds, 3)
     )
-    return _keep(record, made), texts
+    return keep(record, made), texts
 
 
-def _score(job: _Job, texts: dict[str, list[str]], seen: Overlaps, compared: list[str]) -> Scored:
+def _decompose(job: Job, built: Built, store: Datastore, settings: dict[str, Tuned]) -> Decomposition | None:
+    """Where Faster loses, on dev segments behind those that were tuned on."""
+    count, first = job.config.decompose, job.config.tune.segments
+    if count is None or first is None or "faster" not in settings:
+        return None
+    languages = Languages.parse(job.config.languages)
+    every = read_all([job.data / job.domain.dev], languages, identify=False)
+    fresh = list(itertools.islice(every, first, first + count))
+    return decompose(job, built, store, settings, fresh) if fresh else None
+
+
+def _score(job: Job, texts: dict[str, list[str]], seen: Overlaps, compared: list[str]) -> Scored:
     """BLEU, chrF2 and TER, against base MT and against other systems."""
     references, resamples = [segment.target for segment in job.test], job.config.resamples
     known = {*seen.exact, *seen.near}
-    path, digest = job.folder / "scores.json", _digest(texts, references, sorted(known), compared, resamples)
-    scored = _kept(path, Scored, digest)
+    path, digest = (
+        job.folder / "scores.json",
+        digest_of(texts, references, sorted(known), compared, resamples, job.config.metrics),
+    )
+    scored = recall(path, Scored, digest)
     if scored is None:
         metrics: dict[str, list[Metric]] = compare(
-            texts, references, [BASE, *compared], resamples=resamples, jobs=job.jobs,
+            texts, references, [BASE, *compared], metrics=job.config.metrics, resamples=resamples, jobs=job.jobs,
             progress=job.watch("score"),
         )  # fmt: skip
         new = [number for number in range(len(references)) if number not in known]
@@ -283,7 +297,7 @@ def _score(job: _Job, texts: dict[str, list[str]], seen: Overlaps, compared: lis
             for name, some in texts.items()
             if new
         }
-        scored = _keep(path, Scored(digest=digest, metrics=metrics, unseen=unseen))
+        scored = keep(path, Scored(digest=digest, metrics=metrics, unseen=unseen))
     return scored
 
 
@@ -308,48 +322,7 @@ def _files(config: Config, domain: Domain, data: Path) -> tuple[list[Path], Path
     return [data / name for name in domain.train], links
 
 
-def _kept(path: Path, kind: type[Record], digest: str | None = None) -> Record | None:
-    """What a step left, if it is there, whole, and made from the same."""
-    if not path.exists():
-        return None
-    try:
-        found = kind.model_validate_json(path.read_bytes())
-    except ValidationError:
-        raise DataError(f"{path} is corrupt or from another version of knnmt: remove it to make it again") from None
-    if digest is not None and getattr(found, "digest", None) != digest:
-        _log.info("%s is out of date: making it again", path)
-        return None
-    return found
-
-
-def _keep(path: Path, made: Record) -> Record:
-    write_whole(path, _json(made.model_dump(mode="json")))
-    return made
-
-
-def _parsed(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_bytes())
-    except ValueError:
-        content = None
-    if not isinstance(content, dict):
-        raise DataError(f"{path} is corrupt: remove it to make it again")
-    return content
-
-
-def _json(content: object) -> bytes:
-    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
-
-
-def _digest(*content: object) -> str:
-    return digest(json.dumps(content, sort_keys=True).encode())
-
-
-def _texts(segments: Sequence[Segment]) -> list[list[str]]:
-    return [[segment.source, segment.target] for segment in segments]
-
-
-def _watched(job: _Job, step: str, store: Datastore) -> Any:
+def _watched(job: Job, step: str, store: Datastore) -> Any:
     watch = job.watch(step)
     for number, segment in enumerate(store.segments(), start=1):
         if number % 1000 == 0:

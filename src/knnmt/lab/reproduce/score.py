@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from knnmt import host
-from knnmt.evaluate import RESAMPLES, Score, count
+from knnmt.evaluate import METRICS, RESAMPLES, Score, count
 from knnmt.lab.reproduce.results import Metric
 
 
@@ -12,6 +12,7 @@ def compare(
     references: Sequence[str],
     baselines: Sequence[str],
     *,
+    metrics: Sequence[str] = tuple(METRICS),
     resamples: int = RESAMPLES,
     jobs: int | None = None,
     progress: Callable[[str, int, int | None], None] | None = None,
@@ -20,7 +21,7 @@ def compare(
 
     `jobs` processes count in parallel, by default one a core.
     """
-    counts = count(systems, references, jobs=jobs or host.cores(), progress=progress)
+    counts = count(systems, references, metrics=metrics, jobs=jobs or host.cores(), progress=progress)
     compared = {baseline: counts.compared(baseline, resamples) for baseline in baselines}
     return {
         name: [_metric({baseline: found[name][number] for baseline, found in compared.items()})

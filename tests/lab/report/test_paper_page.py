@@ -1,0 +1,45 @@
+"""The tables of docs/paper.md are those of the results that are committed. `python tests/lab/report/test_paper_page.py`
+writes them anew."""
+
+import re
+from pathlib import Path
+
+from knnmt.lab.report import Bench, claims, paper, tables, worth
+from knnmt.lab.report.tables import Table
+from knnmt.lab.reproduce.results import Results, joined
+
+DOCS = Path(__file__).parents[3] / "docs"
+FIGURES = DOCS / "results" / "paper"
+MARK = re.compile(r"<!-- table: (?P<title>[^>]+?) -->\n(?P<body>.*?)<!-- end -->", re.DOTALL)
+
+
+def found() -> dict[str, Table]:
+    """All tables that a page may show, by title."""
+    results = joined([Results.load(path) for path in sorted(FIGURES.glob("*.json"))])
+    benches = [Bench.load(path) for path in sorted((FIGURES / "bench").glob("*.json"))]
+    sections = claims.section(results, benches) | paper.sections(results) | worth.tables(results)
+    sections |= tables.sections(results, benches)
+    return {table.title: table for some in sections.values() for table in some}
+
+
+def shown(table: Table) -> str:
+    """A table without its title."""
+    whole = tables.markdown({"": [table]})
+    return whole[whole.index("\n|") + 1 :].strip() + "\n"
+
+
+def redrawn(page: str) -> str:
+    """The page with its tables as the results have them."""
+    every = found()
+    return MARK.sub(lambda at: f"<!-- table: {at['title']} -->\n{shown(every[at['title']])}<!-- end -->", page)
+
+
+def test_the_page_shows_the_committed_results() -> None:
+    page = (DOCS / "paper.md").read_text(encoding="utf-8")
+    assert MARK.search(page)
+    assert redrawn(page) == page, "run python tests/lab/report/test_paper_page.py"
+
+
+if __name__ == "__main__":
+    path = DOCS / "paper.md"
+    path.write_text(redrawn(path.read_text(encoding="utf-8")), encoding="utf-8")
