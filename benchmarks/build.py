@@ -19,7 +19,8 @@ from knnmt.corpus import Languages, files_of
 from knnmt.store.manifest import work_folder
 
 STAGES = (
-    "read", "align", "count", "cut", "represent", "scale", "cluster", "prototypes", "similar", "keys", "index", "seal",
+    "read", "align", "link", "join", "count", "cut", "represent", "scale", "project", "cluster", "prototypes",
+    "similar", "keys", "index", "seal",
 )  # fmt: skip
 INTERVAL = 0.05  # seconds between looks
 BUILD = "import sys; from knnmt.cli import main; sys.exit(main())"
