@@ -94,7 +94,7 @@ def build(
     languages = Languages.parse(langs)
     plan = planning.plan_of(corpus, model, runner.device, runner.precision, languages, settings, alignments)
     folder = work_folder(out)
-    if _already_there(out, plan, replace):
+    if already_there(out, plan, replace):
         if planning.left_over(folder):
             with planning.locked(folder):
                 planning.remove(folder)
@@ -272,7 +272,7 @@ def frequent_types(model: StateModel, counts: Int64) -> list[FrequentType]:
 # --------------------------------------------------------------------------------------------------- before the work
 
 
-def _already_there(out: Path, plan: str, replace: bool) -> bool:
+def already_there(out: Path, plan: str, replace: bool) -> bool:
     """Whether this very store is there; what else stands in its place, and is not to be replaced, is an error."""
     if not out.parent.is_dir():
         raise UsageError(f"cannot build {out}: there is no folder {out.parent}")

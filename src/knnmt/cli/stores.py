@@ -1,4 +1,4 @@
-"""Commands about stores: build, inspect, verify."""
+"""Commands about stores: build, merge, inspect, verify."""
 
 import contextlib
 import json
@@ -137,6 +137,30 @@ def _show_tuned(tuned: "StoreTuning") -> None:
         typer.echo(f"{system}: no settings are clearly better than the defaults, which are kept")
     else:
         typer.echo(f"{system}: tuned; the store now uses these settings by default")
+
+
+@app.command()
+def merge(
+    stores: StoresArgument,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the merged store.")],
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing store.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Merge stores into one, whose parts may have been built elsewhere. The same model, key and metric are needed.
+
+    Parts are linked where the disk allows it, else copied; what was taught and removed is kept.
+    """
+    from knnmt.build.union import merge_stores
+    from knnmt.datastore import Datastore
+
+    made = merge_stores(stores, out, replace=replace)
+    segments = len(Datastore.open(out))
+    if as_json:
+        typer.echo(json.dumps({"store": str(out), "segments": segments, "parts": len(made.parts), "bytes": made.size}))
+        return
+    typer.echo(
+        f"{out}: {segments:,} segments in {terminal.counted(len(made.parts), 'part')}, {terminal.size(made.size)}"
+    )
 
 
 @app.command()

@@ -6,6 +6,7 @@ one that was given up for dead still be at work. This process reads, fits the al
 
 import contextlib
 import logging
+import os
 import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -38,6 +39,10 @@ class BuildWorker:
     def describe(self) -> tuple[str, str, str]:
         """What the result depends on: the model's fingerprint, its type of device, and its precision."""
         return self.model.fingerprint, self.model.device.type, self.model.transformer.precision
+
+    def process(self) -> int:
+        """The number of its process."""
+        return os.getpid()
 
     def make(self, folder: Path, settings: BuildSettings, piece: Piece) -> dict[str, float]:
         """Make a piece; gives the seconds of its stages."""

@@ -111,7 +111,7 @@ def _require_listening(address: str) -> None:
     if "://" in address:
         raise UsageError(f"cannot connect to Ray at {address}: give host:port, and run on a machine of the cluster")
     if address != "auto" and not (name and port.isdigit()):
-        raise UsageError(f"--ray takes host:port, auto or nothing, not {address!r}")
+        raise UsageError(f"--ray takes host:port, auto or local, not {address!r}")
     if address != "auto":
         try:
             socket.create_connection((name, int(port)), PATIENCE).close()
