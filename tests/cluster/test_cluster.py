@@ -1,4 +1,4 @@
-"""A build and a translation on a Ray cluster of this machine: what one process makes, to the byte.
+"""A build on a Ray cluster of this machine: what one process makes, to the byte; and what needs no cluster.
 
 One test starts the one cluster there is, which takes seconds; it ends with the test, however that ends.
 """
@@ -7,19 +7,21 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from knnmt import __version__
 from knnmt.build.build import build
 from knnmt.build.pieces import Here, Piece
 from knnmt.build.plan import Work
 from knnmt.build.settings import BuildSettings
 from knnmt.cli.app import app
+from knnmt.cli.lines import resumed
 from knnmt.cluster.build import RayRunner
 from knnmt.cluster.connection import Cluster, ClusterSettings, connected, require_version
 from knnmt.cluster.translate import RayTranslator
@@ -32,7 +34,6 @@ from ..build.examples import parallel_text
 from ..build.small import files
 
 SETTINGS = BuildSettings(cluster_size=4, k_max=7, clean=None, batch_tokens=64, part_tokens=150)
-WORKERS = ClusterSettings("local", workers=3)  # two for the build, one for the translation
 
 
 def refuse(work: Work) -> None:
@@ -56,7 +57,7 @@ class Killing:
 
 
 @pytest.mark.usefixtures("short_runs")
-def test_a_build_and_a_translation_on_ray_are_those_of_one_process(
+def test_a_build_on_ray_is_that_of_one_process(
     model: Model, model_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """Also where a worker is killed in between."""
@@ -64,13 +65,8 @@ def test_a_build_and_a_translation_on_ray_are_those_of_one_process(
     corpus = parallel_text(tmp_path / "corpus.tsv", 60)
     build([corpus], model, tmp_path / "plain", "de-en", SETTINGS)
     folder = str(model_folder("marian"))
-    with connected(WORKERS) as whole:
-        cluster, one = (Cluster(whole.ray, replace(WORKERS, workers=count)) for count in (2, 1))
+    with connected(ClusterSettings("local", workers=2)) as cluster:
         runner = Killing(RayRunner(cluster, folder, "de-en", model.fingerprint))
-        # it starts while the build runs
-        settings, options = TranslateSettings(beam=2), {"model": folder, "store": tmp_path / "plain", "langs": "de-en"}
-        translator = RayTranslator(one, options, settings, None)
-
         report = build([corpus], model, tmp_path / "ray", "de-en", SETTINGS, runner=runner)
         assert files(tmp_path / "ray") == files(tmp_path / "plain")
         assert len(list((tmp_path / "ray").glob("part-*"))) > 2
@@ -86,57 +82,98 @@ def test_a_build_and_a_translation_on_ray_are_those_of_one_process(
         with pytest.raises(DataError, match=r"^line 3: no text$"):
             runner.runner.run(work, [Piece("one", "one", refuse)])
 
-        lines = [line.split("\t")[0] for line in corpus.read_text("utf-8").splitlines()] + [""]
-        seen: list[int] = []
-        found = list(translator.stream(iter(lines), 5, seen.append))
-        expected = list(Translator(model, tmp_path / "plain").stream(lines, settings))
-        assert [each.text for each in found] == [each.text for each in expected]
-        assert [each.match for each in found] == [each.match for each in expected]
-        assert sum(seen) == len(lines)
-        with pytest.raises(DataError, match=r"^in lines 6 to 10: text 2 holds half a character"):
-            list(translator.stream([*lines[:6], "\ud800", *lines[:6]], 5))
-        started = whole.ray.get_runtime_context().gcs_address
+        started = cluster.ray.get_runtime_context().gcs_address
     with pytest.raises(OSError, match="refused"):
         socket.create_connection((started.split(":")[0], int(started.split(":")[1])), 5)  # nothing is left running
 
 
-class Waiting:
-    """In place of Ray: results are ready when they are asked for."""
+class Stage:
+    """In place of Ray: one actor in this process, asked for each result when it is fetched, and how many wait."""
+
+    settings = ClusterSettings()
 
     def __init__(self) -> None:
-        self.asked = self.most = 0
+        self.waiting = self.most = 0
 
-    def remote(self, block: list[str]) -> tuple[str, ...]:
-        self.asked += 1
-        self.most = max(self.most, self.asked)
-        return tuple(block)
+    @property
+    def ray(self) -> "Stage":
+        return self
+
+    def start(self, kind: Any, *arguments: Any) -> list[Any]:
+        actor = kind(__version__, "cpu", "auto", *arguments)
+        names = ("translate", "fingerprint")
+        return [SimpleNamespace(**{name: self.method(getattr(actor, name)) for name in names})] * 2
+
+    def method(self, call: Callable[..., Any]) -> Any:
+        def remote(*arguments: Any) -> Callable[[], Any]:
+            self.waiting += 1
+            self.most = max(self.most, self.waiting)
+            return lambda: call(*arguments)
+
+        return SimpleNamespace(remote=remote)
 
     def wait(self, results: list[Any], num_returns: int, timeout: float) -> tuple[list[Any], list[Any]]:
-        return [], []
+        return [], results
 
-    def get(self, result: tuple[str, ...]) -> tuple[str, ...]:
-        self.asked -= 1
-        return result
+    def get(self, result: Callable[[], Any]) -> Any:
+        self.waiting -= 1
+        return result()
 
 
-def test_a_stream_holds_a_window_of_blocks() -> None:
-    waiting = Waiting()
-    translator = RayTranslator.__new__(RayTranslator)
-    actor: Any = type("Actor", (), {"translate": waiting})
-    translator.cluster = type("Cluster", (), {"ray": waiting, "get": waiting.get})  # type: ignore[assignment]
-    translator.actors = [actor, actor]
+def test_lines_are_translated_in_order_with_a_window_of_blocks(
+    model: Model, model_folder: Callable[[str], Path], built: Path, corpus: Path
+) -> None:
+    cluster: Any = Stage()
+    settings, options = TranslateSettings(beam=2), {"model": model_folder("marian"), "store": built, "langs": "de-en"}
+    translator = RayTranslator(cluster, options, settings, None)
+    assert translator.fingerprint == model.fingerprint
+    lines = [*(line.split("\t")[0] for line in corpus.read_text("utf-8").splitlines()[:60]), ""]
+    seen: list[int] = []
     read = 0
 
-    def texts() -> Any:
+    def texts() -> Iterator[str]:
         nonlocal read
-        for read in range(1, 1001):
-            yield str(read)
+        for text in lines:
+            read += 1
+            yield text
 
-    found = translator.stream(texts(), 10)
-    first: Any = next(found)
-    assert (first, read) == ("1", 60)
-    assert [first, *found] == [str(number) for number in range(1, 1001)]
-    assert waiting.most == 6
+    stream = translator.stream(texts(), 5, seen.append)
+    found = [next(stream)]
+    assert read == cluster.most * 5 == 30
+    found += stream
+    assert cluster.most == 6
+    expected = list(Translator(model, built).stream(lines, settings))
+    assert [each.text for each in found] == [each.text for each in expected]
+    assert [each.match for each in found] == [each.match for each in expected]
+    assert sum(seen) == len(lines)
+    with pytest.raises(DataError, match=r"^in lines 6 to 10: text 2 holds half a character"):
+        list(translator.stream([*lines[:6], "\ud800", *lines[:6]], 5))
+
+
+def test_a_translation_is_resumed_after_the_lines_that_it_noted(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def interrupted(lines: int, noted: int) -> None:
+        with resumed(out, "plan") as file:
+            for number in range(1, lines + 1):
+                file.write(f"ü{number}\n")
+                if number == noted:
+                    file.note(number)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(5, 3)
+    assert not out.exists()
+    with resumed(out, "plan") as file:
+        assert file.lines == 3
+        file.write("ü4 again\n")
+    assert out.read_text("utf-8") == "ü1\nü2\nü3\nü4 again\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(2, 1)
+    with resumed(out, "another plan") as file:  # another input or other settings: from the beginning
+        assert file.lines == 0
+    assert out.read_bytes() == b""
 
 
 def test_pieces_run_here_in_their_order() -> None:

@@ -75,7 +75,7 @@ def translate_on_ray(
             as_json,
             translator.fingerprint,
         ]
-        out = stack.enter_context(resumed(output, input, files.digest(repr(plan).encode())))
+        out = stack.enter_context(resumed(output, files.digest(repr(plan).encode())))
         bar = stack.enter_context(terminal.bar("translating", total))
         if out.lines:
             terminal.note(f"resumed after line {out.lines:,}")
@@ -119,7 +119,7 @@ class Resumed:
 
 
 @contextlib.contextmanager
-def resumed(path: Path | None, input: Path | None, plan: str) -> Iterator[Resumed]:
+def resumed(path: Path | None, plan: str) -> Iterator[Resumed]:
     """A file that is moved to its place when it is whole, or standard output.
 
     What an interrupted run of the same plan has written is kept, up to the lines that it noted.
