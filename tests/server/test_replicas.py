@@ -40,7 +40,7 @@ def translated(client: TestClient) -> str:
 
 def test_what_one_replica_learns_the_others_use_at_once(model_folder: Callable[[str], Path], store: Path) -> None:
     model = model_folder("marian")
-    with server(model, store) as writer, server(model, store, read_only=True) as reader:
+    with server(model, store) as writer, server(model, store, teach=False) as reader:
         assert translated(reader) == translated(writer) != LESSON
         assert reader.post("/suggest", json=ASKED | {"s": LESSON}).status_code == 403
         name = writer.post("/v1/memory", json={"source": TEXT, "target": LESSON}).json()["ids"][0]
@@ -61,7 +61,7 @@ def test_a_replica_follows_a_store_that_was_built_again(
     shutil.copyfile(tmp_path / "train.tsv", text)
     with text.open("a", encoding="utf-8") as file:
         file.write(f"{TEXT}\t{LESSON}\tnew\n")
-    with server(model, store, read_only=True) as reader:
+    with server(model, store, teach=False) as reader:
         assert translated(reader) != LESSON
         settings = BuildSettings.model_validate({"clean": None, "cluster_size": 16})
         Datastore.build(text, model=model, langs="de-en", out=store, settings=settings, replace=True)

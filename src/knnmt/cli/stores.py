@@ -105,6 +105,7 @@ def build(
     typer.echo(f"kept {report.kept:,} segments" + (f"; dropped {dropped}" if dropped else ""))
     slow = [f"{stage} {seconds:.1f} s" for stage, seconds in report.seconds.items() if seconds >= 0.05]
     spent = f"{sum(report.seconds.values()):.1f} s" + (f" ({', '.join(slow)})" if slow else "")
+    spent += " of all workers" if cluster is not None else ""
     done = f"built in {spent}" if report.seconds else "already built"
     typer.echo(f"{out}: {terminal.size(report.size)}; {done}")
     if tuned is not None:

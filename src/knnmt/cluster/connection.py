@@ -81,6 +81,7 @@ def connected(settings: ClusterSettings) -> Iterator[Cluster]:
     ray = require("ray", extra="ray")
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if settings.address == LOCAL:
+        os.environ.setdefault("RAY_worker_niceness", "0")  # as this process itself would run
         options["num_cpus"] = max(host.cores(), (settings.workers or 1) * settings.threads)
         options |= {"include_dashboard": False, "object_store_memory": OBJECTS}
     else:
