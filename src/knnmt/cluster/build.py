@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from knnmt import host
+from knnmt.allocator import hold_little
 from knnmt.build.pieces import Piece
 from knnmt.build.plan import Work
 from knnmt.build.settings import BuildSettings
@@ -33,6 +34,7 @@ class BuildWorker:
     def __init__(self, version: str, device: str, precision: str, model: str, langs: str, threads: int) -> None:
         require_version(version)
         torch.set_num_threads(threads)
+        hold_little()
         self.model = load(model, device=device, precision=precision, langs=langs)
         self.threads = threads
 
