@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -46,7 +46,7 @@ class Killing:
     def __init__(self, runner: RayRunner) -> None:
         self.runner, self.device, self.precision, self.killed = runner, runner.device, runner.precision, 0
 
-    def run(self, work: Work, pieces: list[Piece]) -> None:
+    def run(self, work: Work, pieces: Sequence[Piece]) -> None:
         def kill(stage: str, done: int, total: int | None) -> None:
             if len(pieces) > 2 and not self.killed:
                 self.killed = self.runner.cluster.get(self.runner.actors[0].process.remote())
@@ -102,7 +102,7 @@ class Stage:
     def start(self, kind: Any, *arguments: Any) -> list[Any]:
         actor = kind(__version__, "cpu", "auto", *arguments)
         names = ("translate", "fingerprint")
-        return [SimpleNamespace(**{name: self.method(getattr(actor, name)) for name in names})] * 2
+        return [type("Actor", (), {name: self.method(getattr(actor, name)) for name in names}) for _ in range(2)]
 
     def method(self, call: Callable[..., Any]) -> Any:
         def remote(*arguments: Any) -> Callable[[], Any]:

@@ -27,9 +27,9 @@ def store(model_folder: Callable[[str], Path], tmp_path: Path) -> Path:
     return made.path
 
 
-def server(model: Path, store: Path, **settings: bool) -> TestClient:
+def server(model: Path, store: Path, *, teach: bool = True) -> TestClient:
     """A replica with a model and a view of the store of its own, as another process has them."""
-    app = create_app(Translator(model, store, langs="de-en"), ServerSettings(beam=2, **settings))
+    app = create_app(Translator(model, store, langs="de-en"), ServerSettings(beam=2, teach=teach))
     return TestClient(app, base_url="http://localhost")
 
 

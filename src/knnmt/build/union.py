@@ -9,7 +9,6 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Sequence
-from functools import reduce
 from pathlib import Path
 
 from knnmt import __version__, files, host
@@ -69,8 +68,10 @@ def _manifest(opened: Memories) -> Manifest:
     records = [files.digest(to_bytes(store.lessons.record())) for store in opened.stores]
     content = [[part.name for part in parts], [manifest.plan for manifest in each], records]
     frequent: Counter[str] = Counter()
+    dropped: Counter[str] = Counter()
     for manifest in each:
         frequent.update({kind.piece: kind.tokens for kind in manifest.frequent_types})
+        dropped.update(manifest.dropped)
     settings = dict(opened.manifest.settings)
     if any(manifest.settings.get("systems") for manifest in each):
         settings["systems"] = [name for name in SYSTEMS if serves(opened, name)]
@@ -81,7 +82,7 @@ def _manifest(opened: Memories) -> Manifest:
             "plan": files.digest(json.dumps(content).encode()),
             "settings": settings,
             "kept": sum(manifest.kept for manifest in each),
-            "dropped": dict(reduce(lambda one, other: one + Counter(other.dropped), each, Counter[str]())),
+            "dropped": dict(dropped),
             "frequent_types": [FrequentType(piece=p, tokens=n) for p, n in frequent.most_common(FREQUENT)],
             "parts": parts,
             "aligner": None if aligner is None else aligner[1],
@@ -91,17 +92,15 @@ def _manifest(opened: Memories) -> Manifest:
 
 
 def _write_journal(path: Path, stores: Sequence[Store]) -> None:
-    """All that was taught and removed, by the numbers that segments have in the new store.
+    """All that was taught and removed, by the numbers that segments have in stores that are opened together.
 
     Of two lessons with one id the later store's counts, as if it had been taught after the other.
     """
     path.unlink(missing_ok=True)
-    first = 0
     for store in stores:
-        record = store.lessons.record().shifted(first)
+        record = store.lessons.record()
         if record != Record():
             Journal(path).append(to_bytes(record))
-        first += store.sizes["segments"]
 
 
 def _linked(source: Path, target: Path) -> Path:

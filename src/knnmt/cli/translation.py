@@ -114,7 +114,7 @@ def translate(
         if plan is not None or leave_out_own:
             raise UsageError("--ray is for plain text, one segment a line, without --leave-out-own")
         chosen, stores = retrieval_settings(settings_file, **retrieval), weighted(store, store_weights)
-        options = {"model": seen_by_all(model), "store": stores, "system": system, "retrieval": chosen}
+        options: dict[str, Any] = {"model": seen_by_all(model), "store": stores, "system": system, "retrieval": chosen}
         options |= {"langs": langs, "shortlist": shortlist}
         translate_on_ray(
             cluster, inputs[0] if inputs else None, output, options, settings, glossary, window, as_json=as_json

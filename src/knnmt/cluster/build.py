@@ -83,8 +83,7 @@ class RayRunner:
             )
         while todo or running:
             for piece in [piece for piece in todo if made.issuperset(piece.needs)][: len(idle)]:
-                actor = places.get(piece.folder)
-                actor = actor if actor in idle else idle[0]
+                actor = next((actor for actor in idle if actor is places.get(piece.folder)), idle[0])
                 idle.remove(actor)
                 todo.remove(piece)
                 places[piece.folder] = actor
