@@ -83,7 +83,8 @@ class RayRunner:
             )
         while todo or running:
             for piece in [piece for piece in todo if made.issuperset(piece.needs)][: len(idle)]:
-                actor = next((actor for actor in idle if actor is places.get(piece.folder)), idle[0])
+                before = [actor for actor in idle if actor is places.get(piece.folder)]
+                actor: Any = (before or idle)[0]
                 idle.remove(actor)
                 todo.remove(piece)
                 places[piece.folder] = actor
