@@ -54,7 +54,7 @@ def texts(store: AnyStore) -> list[tuple[str, str]]:
 def test_a_merged_store_finds_what_the_stores_find_together(
     merged: Datastore, sealed: tuple[Path, Path], model: Model
 ) -> None:
-    assert len(list(merged.verify())) == len(merged.files)
+    assert set(merged.files) <= set(merged.verify())
     together = Memories.open(sealed)
     assert (merged.scale, merged.sizes) == (together.scale, together.sizes)
     lines = ["ein Hund schläft im Garten", "das Haus und der Baum", "die Katze sieht"]
@@ -77,7 +77,7 @@ def test_what_was_taught_and_removed_is_kept(merged: Datastore, sealed: tuple[Pa
     merged.add([Segment("groß", "huge", "", "c")], model)
     merged.compact(model, full=True)
     assert len(merged.parts) == 1
-    assert len(list(merged.verify())) == len(merged.files)
+    assert set(merged.files) <= set(merged.verify())
     assert files(sealed[0]) == before  # files were shared, and never change
     assert Translator(model, merged).translate(["groß"])[0].text == "huge"
 

@@ -16,7 +16,7 @@ from knnmt.build import plan as planning
 from knnmt.build.build import FREQUENT, already_there
 from knnmt.errors import StoreError, UsageError, writing_to
 from knnmt.store.journal import Journal
-from knnmt.store.lessons import Record
+from knnmt.store.lessons import Lesson, Record
 from knnmt.store.manifest import (
     FrequentType,
     Manifest,
@@ -53,7 +53,9 @@ def merge_stores(stores: Sequence[Path], out: Path, *, replace: bool = False) ->
         if (aligner := aligner_of(opened.last.path, opened.last.manifest)) is not None:
             made[aligner_name(aligner[1])] = _linked(aligner[0], folder / aligner_name(aligner[1]))
         out.mkdir(exist_ok=True)
-        _write_journal(out / manifest.journal, opened.stores)
+        (out / manifest.journal).unlink(missing_ok=True)
+        if (record := _record(opened.stores)) != Record():
+            Journal(out / manifest.journal).append(to_bytes(record))
         publish(out, manifest, made)
         planning.remove(folder)
     return manifest
@@ -65,8 +67,8 @@ def _manifest(opened: Memories) -> Manifest:
     parts = [part for manifest in each for part in manifest.parts]
     if twice := [name for name, times in Counter(part.name for part in parts).items() if times > 1]:
         raise StoreError(f"several of these stores hold the same part ({twice[0]}): merge only what differs")
-    records = [files.digest(to_bytes(store.lessons.record())) for store in opened.stores]
-    content = [[part.name for part in parts], [manifest.plan for manifest in each], records]
+    record = files.digest(to_bytes(_record(opened.stores)))
+    content = [[part.name for part in parts], [manifest.plan for manifest in each], record]
     frequent: Counter[str] = Counter()
     dropped: Counter[str] = Counter()
     for manifest in each:
@@ -91,16 +93,22 @@ def _manifest(opened: Memories) -> Manifest:
     )
 
 
-def _write_journal(path: Path, stores: Sequence[Store]) -> None:
+def _record(stores: Sequence[Store]) -> Record:
     """All that was taught and removed, by the numbers that segments have in stores that are opened together.
 
     Of two lessons with one id the later store's counts, as if it had been taught after the other.
     """
-    path.unlink(missing_ok=True)
+    taught: dict[str, Lesson] = {}
+    removed: set[int] = set()
     for store in stores:
         record = store.lessons.record()
-        if record != Record():
-            Journal(path).append(to_bytes(record))
+        removed.update(record.removed)
+        for lesson in record.taught:
+            replaced = taught.pop(lesson.id, None)
+            if replaced is not None and replaced.folded is not None:
+                removed.add(replaced.folded)
+            taught[lesson.id] = lesson
+    return Record(tuple(taught.values()), (), tuple(sorted(removed)))
 
 
 def _linked(source: Path, target: Path) -> Path:
