@@ -1,4 +1,4 @@
-"""Watch the memory that `knnmt build` takes, stage by stage, for half of a corpus and for the whole of it.
+"""Watch the memory and the disk that `knnmt build` takes, stage by stage, for half of a corpus and for all of it.
 
     python benchmarks/build.py train --langs de-en
 
@@ -8,6 +8,7 @@ where there must be room for both. Linux only.
 """
 
 import argparse
+import contextlib
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,8 @@ from knnmt.corpus import Languages, files_of
 from knnmt.store.manifest import work_folder
 
 STAGES = (
-    "read", "align", "count", "cut", "represent", "scale", "cluster", "prototypes", "similar", "keys", "index", "seal",
+    "read", "align", "link", "join", "count", "cut", "represent", "scale", "project", "cluster", "prototypes",
+    "similar", "keys", "index", "seal",
 )  # fmt: skip
 INTERVAL = 0.05  # seconds between looks
 BUILD = "import sys; from knnmt.cli import main; sys.exit(main())"
@@ -43,15 +45,25 @@ def running(work: Path) -> int:
     return 0 if done is None else 2 + STAGES.index(done.name.split(".")[1])
 
 
-def watch(corpus: Path, langs: str, out: Path, more: list[str]) -> dict[str, int]:
-    """Build a store; return the most bytes that were held before the stages, in each, and after them."""
+def on_disk(work: Path) -> int:
+    """The bytes of all files of a work folder."""
+    size = 0
+    for path in work.rglob("*"):
+        with contextlib.suppress(OSError):  # it was just removed
+            size += path.stat().st_size if path.is_file() else 0
+    return size
+
+
+def watch(corpus: Path, langs: str, out: Path, more: list[str]) -> dict[str, tuple[int, int]]:
+    """Build a store; return the most bytes of memory and disk before the stages, in each, and after them."""
     command = [sys.executable, "-c", BUILD, "build", str(corpus), "--langs", langs, "--out", str(out), *more]
     work, names = work_folder(out), ("start", *STAGES, "publish")
-    peaks = dict.fromkeys(names, 0)
+    peaks = dict.fromkeys(names, (0, 0))
     with subprocess.Popen(command) as build:
         while build.poll() is None:
             now = names[running(work)]
-            peaks[now] = max(peaks[now], anonymous(build.pid))
+            held, disk = peaks[now]
+            peaks[now] = max(held, anonymous(build.pid)), max(disk, on_disk(work))
             time.sleep(INTERVAL)
     if build.returncode:
         raise SystemExit(f"the build of {corpus} failed")
@@ -76,11 +88,12 @@ def main() -> None:
             watch(corpus, arguments.langs, Path(folder) / f"store of {name}", more)
             for name, corpus in (("half", half), ("all", arguments.corpus))
         ]
-    print(f"{'MB':>12} {'half':>7} {'whole':>7}")
+    print(f"{'MB':>12} {'memory: half':>14} {'whole':>7} {'disk: half':>12} {'whole':>7}")
+    for peak in peaks:
+        peak["peak"] = max(held for held, _ in peak.values()), max(disk for _, disk in peak.values())
     for stage in peaks[0]:
-        print(f"{stage:>12} {peaks[0][stage] / 1e6:7,.0f} {peaks[1][stage] / 1e6:7,.0f}")
-    most = [max(peak.values()) for peak in peaks]
-    print(f"{'peak':>12} {most[0] / 1e6:7,.0f} {most[1] / 1e6:7,.0f}  {most[1] / most[0] - 1:+.1%}")
+        figures = [peak[stage][kind] / 1e6 for kind in (0, 1) for peak in peaks]
+        print(f"{stage:>12} {figures[0]:14,.0f} {figures[1]:7,.0f} {figures[2]:12,.0f} {figures[3]:7,.0f}")
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # one of several processes, which share
 
 if sys.platform == "win32":  # these fork, open pseudo-terminals or limit what a process may use
     collect_ignore_glob = [
-        "cli/*", "build/test_build_refused.py", "build/test_compact_interrupted.py", "build/test_interrupted.py",
-        "build/test_resumed.py", "build/test_thirty_kills.py", "store/test_lessons.py",
+        "cli/*", "cluster/*", "build/test_build_refused.py", "build/test_compact_interrupted.py",
+        "build/test_interrupted.py", "build/test_resumed.py", "build/test_thirty_kills.py", "store/test_lessons.py",
         "store/test_taught_interrupted.py",
     ]  # fmt: skip
 

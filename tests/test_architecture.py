@@ -45,6 +45,7 @@ ORDER = (
     ("build",),
     ("datastore",),
     ("translate", "evidence", "overlap", "tune", "evaluate", "ter", "hf"),
+    ("cluster",),
     ("server",),
     ("terminal",),
     ("lab",),

@@ -7,6 +7,7 @@ from typing import Self
 from knnmt.build.build import BuildReport, build
 from knnmt.build.compact import compact
 from knnmt.build.context import Progress
+from knnmt.build.pieces import Runner
 from knnmt.build.settings import BuildSettings
 from knnmt.model.checkpoint import load
 from knnmt.model.embedded import DEFAULT
@@ -34,6 +35,7 @@ class Datastore(Store):
         alignments: str | Path | None = None,
         replace: bool = False,
         workers: int | None = None,
+        runner: Runner | None = None,
         progress: Progress | None = None,
     ) -> Self:
         """Make a store from parallel text, or resume an interrupted build: see `knnmt.build.build`."""
@@ -41,7 +43,7 @@ class Datastore(Store):
         loaded = load(model, langs=langs) if isinstance(model, str | Path) else model
         build(
             paths, loaded, Path(out), langs, settings, alignments=None if alignments is None else Path(alignments),
-            replace=replace, workers=workers, progress=progress,
+            replace=replace, workers=workers, runner=runner, progress=progress,
         )  # fmt: skip
         return cls.open(out)
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -276,3 +277,27 @@ except errors.MissingExtraError as error:
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout.splitlines()[0] == "[(0, 0), (0, 1)]"
     assert "pip install numba" in run.stdout.splitlines()[1]
+
+
+def test_a_large_corpus_is_fitted_on_a_sample_of_fixed_size() -> None:
+    """A sample of its segments, always the same, in their order; then all segments can be aligned."""
+    rng = np.random.default_rng(0)
+    pairs = [(rng.integers(0, 9, 4).tolist(), rng.integers(0, 9, 5).tolist()) for _ in range(50)]
+    bitext = bitext_of(pairs)
+    found = train(bitext, AlignSettings(sample=20))
+    chosen = np.sort(np.random.default_rng(fastalign.SEED).choice(50, 20, replace=False))
+    alone = train(bitext_of([pairs[number] for number in chosen]), AlignSettings(sample=20))
+    for field in fields(Aligner):
+        assert np.array_equal(getattr(found, field.name), getattr(alone, field.name)), field.name
+    assert len(found.align(bitext)) == 50
+    assert not np.array_equal(found.log_forward, train(bitext, AlignSettings(sample=50)).log_forward)
+
+
+def test_stretches_of_a_corpus_are_aligned_as_the_whole_is() -> None:
+    rng = np.random.default_rng(1)
+    bitext = bitext_of([(rng.integers(0, 9, 4).tolist(), rng.integers(0, 9, 5).tolist()) for _ in range(30)])
+    aligner = train(bitext)
+    whole = segments_of(aligner.align(bitext))
+    cuts = [0, 7, 8, 30]
+    stretches = [bitext.span(first, last) for first, last in pairwise(cuts)]
+    assert [links for some in stretches for links in segments_of(aligner.align(some))] == whole

@@ -45,7 +45,7 @@ def test_a_full_disk_is_one_clear_error_and_the_work_goes_on_when_there_is_room(
     model: Model, corpus: Path, built: Path, tmp_path: Path, file_limit: Callable[[int | None], None]
 ) -> None:
     largest = max(map(len, files(built).values()))  # the keys, whose room is reserved before any is computed
-    stops = {"read": (0, 200), "align": (1, 200), "represent": (4, largest - 1), "cluster": (6, 200)}
+    stops = {"read": (0, 200), "align": (1, 200), "represent": (6, largest - 1), "cluster": (9, 200)}
     for full, (done, room) in stops.items():
 
         def progress(stage: str, some: int, total: int | None, full: str = full, room: int = room) -> None:

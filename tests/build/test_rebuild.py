@@ -60,7 +60,7 @@ def test_another_store_is_replaced_only_where_that_is_said(
         assert len(list(now.verify())) == len(old.files)
 
     build([corpus], model, there, "de-en", other, replace=True, progress=progress)
-    assert seen == {"read", "align", "represent", "cluster", "prototypes", "similar", "keys"}
+    assert seen == {"read", "align", "link", "represent", "cluster", "prototypes", "similar", "keys"}
     new = Datastore.open(there)
     assert new.manifest.settings["k_max"] == 3
     assert list(new.verify())

@@ -53,12 +53,13 @@ def test_progress_adds_up(model: Model, corpus: Path, tmp_path: Path) -> None:
         assert whole.setdefault(stage, total) == total
 
     report = build([corpus], model, tmp_path / "store", "de-en", settings(keys="pq"), progress=progress)
-    assert list(whole) == ["read", "align", "represent", "cluster", "prototypes", "similar", "keys"]
+    assert list(whole) == ["read", "align", "link", "represent", "cluster", "prototypes", "similar", "keys"]
     assert {stage: done[stage] for stage in whole if whole[stage] is not None} == {
         stage: total for stage, total in whole.items() if total is not None
     }
     assert list(report.seconds) == [
-        "read", "align", "count", "cut", "represent", "scale", "cluster", "prototypes", "similar", "keys", "seal",
+        "read", "align", "link", "join", "count", "cut", "represent", "scale", "project", "cluster", "prototypes",
+        "similar", "keys", "seal",
     ]  # fmt: skip
 
 
@@ -72,7 +73,7 @@ def test_two_builds_do_not_work_in_one_folder(model: Model, corpus: Path, built:
                 build([corpus], model, tmp_path / "store", "de-en", SETTINGS)
 
     build([corpus], model, tmp_path / "store", "de-en", SETTINGS, progress=progress)
-    assert refused == ["read", "align", "represent", "cluster", "prototypes", "similar", "keys"]
+    assert refused == ["read", "align", "link", "represent", "cluster", "prototypes", "similar", "keys"]
     assert files(tmp_path / "store") == files(built)
 
 

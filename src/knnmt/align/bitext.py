@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from knnmt.csr import Int32, Int64, offsets_of, rises
+from knnmt.csr import Int32, Int64, offsets_of, rises, runs
 from knnmt.errors import DataError
 
 
@@ -47,6 +47,22 @@ class Bitext:
                 lengths[side].append(len(pair[side]))
         sides = [(np.array(ids[side], np.int32), offsets_of(np.array(lengths[side], np.int64))) for side in (0, 1)]
         return cls(*sides[0], *sides[1])
+
+    def take(self, segments: Int64) -> Self:
+        """Some of the segments: (n,) int64."""
+        source, target = (
+            (ids[runs(offsets, segments)], offsets_of(np.diff(offsets)[segments]))
+            for ids, offsets in (self.arrays[:2], self.arrays[2:])
+        )
+        return type(self)(*source, *target)
+
+    def span(self, first: int, last: int) -> Self:
+        """The segments first..last."""
+        source, target = (
+            (ids[offsets[first] : offsets[last]], offsets[first : last + 1] - offsets[first])
+            for ids, offsets in (self.arrays[:2], self.arrays[2:])
+        )
+        return type(self)(*source, *target)
 
     @property
     def arrays(self) -> tuple[Int32, Int64, Int32, Int64]:

@@ -3,7 +3,8 @@
 It is IBM model 2 with a prior that favours the diagonal, trained by variational Bayes in both directions.
 
 Memory is proportional to the corpus and to the number of distinct pairs of types that cooccur in a segment, about 50
-bytes per pair. The result does not depend on the number of threads: each direction sums its counts in corpus order.
+bytes per pair; the parameters of a large corpus are fitted on a sample, which bounds both. The result does not depend
+on the number of threads: each direction sums its counts in corpus order.
 """
 
 import json
@@ -44,6 +45,7 @@ TENSION_STEPS, TENSION_RATE = 8, 20.0  # of gradient ascent, in each iteration
 FLOOR = 1e-9
 """The probability of unseen pairs; less likely pairs are dropped after training."""
 
+SEED = 1  # of the sample
 KEPT_CELLS = 1 << 27  # cells whose places in the table are cached between iterations (512 MiB)
 THREADS = max(2, os.cpu_count() or 1)
 
@@ -154,8 +156,11 @@ def _consistent(arrays: dict[str, NDArray[Any]]) -> bool:
 
 
 def train(bitext: Bitext, settings: AlignSettings | None = None, progress: Progress | None = None) -> Aligner:
-    """Train both directions on a bitext. Segments with an empty side are ignored."""
+    """Train both directions on a bitext, or on a sample of a large one. Segments with an empty side are ignored."""
     settings = settings or AlignSettings()
+    if len(bitext) > settings.sample:
+        chosen = np.random.default_rng(SEED).choice(len(bitext), settings.sample, replace=False)
+        bitext = bitext.take(np.sort(chosen))
     updates = settings.iterations - 1
     with ThreadPoolExecutor(THREADS) as pool:
         pairs = _Pairs(bitext, pool)

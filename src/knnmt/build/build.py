@@ -1,9 +1,10 @@
 """From parallel text to a datastore, in stages that leave what they made in a work folder.
 
-read ▶ align ▶ count, over the whole corpus; then part by part: cut ▶ represent ▶ scale ▶ the stages of the systems ▶
-seal; then publish. A build is resumable: the same command continues where it was stopped. The result depends on the
-plan alone (texts, model, settings), not on interruptions nor on the number of workers: parts and runs of segments have
-fixed bounds, types have fixed seeds, and each worker computes with one thread.
+read ▶ align ▶ link ▶ count, over the whole corpus; then part by part: cut ▶ represent ▶ scale ▶ the stages of the
+systems ▶ seal; then publish. Stretches of the corpus are linked, and parts are made, in pieces that a runner runs: in
+this process, or on a cluster. A build is resumable: the same command continues where it was stopped. The result
+depends on the plan alone (texts, model, settings), not on interruptions nor on the number of workers: parts and runs
+of segments have fixed bounds, types have fixed seeds, and each worker computes with one thread.
 """
 
 import json
@@ -15,16 +16,19 @@ from pathlib import Path
 import numpy as np
 
 from knnmt import __version__, files, host
+from knnmt.align.fastalign import Aligner
 from knnmt.align.pharaoh import read_pharaoh
 from knnmt.allocator import hold_little
 from knnmt.build import plan as planning
-from knnmt.build.align import ALIGNER, align_tokens, count_corpus
-from knnmt.build.context import Context, Progress
-from knnmt.build.cut import Shard, cut, shards
+from knnmt.build.align import ALIGNER, count_corpus, fit_aligner, join_links, link_given, link_stretch
+from knnmt.build.context import Context, Progress, batch_tokens
+from knnmt.build.cut import Shard, cut, shards, stretches
+from knnmt.build.pieces import Here, Piece, Runner
 from knnmt.build.read import Corpus, read_corpus
 from knnmt.build.represent import represent_tokens
 from knnmt.build.seal import seal_part, sealed_part
 from knnmt.build.settings import BuildSettings
+from knnmt.build.similar import find_projections
 from knnmt.build.stages import needed
 from knnmt.corpus import Languages, read_all
 from knnmt.csr import Int64
@@ -71,14 +75,16 @@ def build(
     alignments: Path | None = None,
     replace: bool = False,
     workers: int | None = None,
+    runner: Runner | None = None,
     progress: Progress | None = None,
 ) -> BuildReport:
     """Make a store at `out`, or finish what an interrupted build of the same plan began.
 
     `alignments` is a Pharaoh file with a line for each segment of the corpus, which then is not cleaned: segments the
-    model cannot take are left out, nothing else. `workers` are threads, by default one a core.
+    model cannot take are left out, nothing else. `workers` are threads of this process, by default one a core;
+    `runner` runs the pieces elsewhere.
     """
-    settings = settings or BuildSettings()
+    settings, runner = settings or BuildSettings(), runner or Here(model)
     for name in settings.systems:
         require_system(name)
     if settings.index:
@@ -86,9 +92,9 @@ def build(
     if alignments is not None:
         settings = settings.model_copy(update={"clean": None})
     languages = Languages.parse(langs)
-    plan = planning.plan_of(corpus, model, languages, settings, alignments)
+    plan = planning.plan_of(corpus, model, runner.device, runner.precision, languages, settings, alignments)
     folder = work_folder(out)
-    if _already_there(out, plan, replace):
+    if already_there(out, plan, replace):
         if planning.left_over(folder):
             with planning.locked(folder):
                 planning.remove(folder)
@@ -102,8 +108,10 @@ def build(
     with planning.locked(folder), writing_to(folder, planning.RESUME):
         planning.begin(folder, plan)
         hold_little()
-        work = planning.Work(folder, model, settings, workers or host.cores(), progress)
-        manifest = _make(work, given, plan)
+        # batches suit the device that computes the states, which this process may not have
+        sized = settings.model_copy(update={"batch_tokens": settings.batch_tokens or batch_tokens(runner.device)})
+        work = planning.Work(folder, model, sized, workers or host.cores(), progress)
+        manifest = _make(work, runner, given, plan, settings)
         for tuned in (out / TUNED, gate_file(out / TUNED)):  # of a store that this one replaces
             tuned.unlink(missing_ok=True)
         made = {part.name: folder / f"part-{number}" for number, part in enumerate(manifest.parts)}
@@ -114,19 +122,19 @@ def build(
     return BuildReport(work.seconds, manifest.kept, manifest.dropped, manifest.size)
 
 
-def _make(work: planning.Work, corpus: Corpus, plan: str) -> Manifest:
+def _make(work: planning.Work, runner: Runner, corpus: Corpus, plan: str, settings: BuildSettings) -> Manifest:
     """Do what is left of a build before it is published, and describe it."""
     described = work.folder / "manifest"
     if described.exists():  # parts may have moved to the store
         return Manifest.model_validate_json(described.read_bytes())
     whole = work.context("corpus")
     try:
-        folders = _make_parts(work, whole, corpus)
+        folders = _make_parts(work, runner, whole, corpus)
     except KnnmtError:
         if not work.is_done(whole, "read"):  # the corpus is refused: there is nothing to resume
             planning.remove(work.folder)
         raise
-    model, settings, sealed = work.model, work.settings, [sealed_part(folder) for folder in folders]
+    model, sealed = work.model, [sealed_part(folder) for folder in folders]
     kept, dropped = json.loads((whole.folder / "report").read_bytes())
     manifest = Manifest(
         made_by=f"knnmt {__version__}",
@@ -150,26 +158,74 @@ def _make(work: planning.Work, corpus: Corpus, plan: str) -> Manifest:
     return manifest
 
 
-def _make_parts(work: planning.Work, whole: Context, corpus: Corpus) -> list[Path]:
+def _make_parts(work: planning.Work, runner: Runner, whole: Context, corpus: Corpus) -> list[Path]:
     """Make the parts of a corpus; gives their folders, in order."""
-    read(work, whole, corpus)
+    read(work, runner, whole, corpus)
     work.do(whole, "count", count_corpus)
-    made, every = [], shards(whole)
+    every, pieces = shards(whole), []
     for number, shard in enumerate(every):
-        label = f"{number + 1}/{len(every)}" if len(every) > 1 else ""
-        context = work.context(f"part-{number}", label=label, first=not number)
-        if not work.is_done(context, "seal"):
-            fill(work, context, whole, shard, corpus.links is not None)
-            work.do(context, "scale", partial(_sample, whole=whole, shard=shard))
-            finish(work, context)
-        made.append(context.folder)
-    return made
+        folder, label = f"part-{number}", f"{number + 1}/{len(every)}" if len(every) > 1 else ""
+        content = partial(_content, folder=folder, label=label, shard=shard, given=corpus.links is not None)
+        pieces += [
+            Piece(f"content of {folder}", folder, partial(content, first=not number)),
+            Piece(
+                folder, folder, partial(_finish, folder=folder, label=label),
+                needs=(f"content of {folder}", "content of part-0"),
+            ),
+        ]  # fmt: skip
+    runner.run(work, pieces)
+    return [work.folder / f"part-{number}" for number in range(len(every))]
 
 
-def read(work: planning.Work, whole: Context, corpus: Corpus) -> None:
+def _content(work: planning.Work, folder: str, label: str, shard: Shard, given: bool, first: bool) -> None:
+    """Give a part its content; the first one finds what `similar` projects the states of all parts with."""
+    context, whole = work.context(folder, label=label), work.context("corpus")
+    if work.is_done(context, "seal"):
+        return
+    fill(work, context, whole, shard, given)
+    work.do(context, "scale", partial(_sample, whole=whole, shard=shard))
+    if first and "similar" in (stage.name for stage in needed(work.settings)):
+        work.do(context, "project", find_projections)
+
+
+def _finish(work: planning.Work, folder: str, label: str) -> None:
+    """Make and seal a part that has its content."""
+    context = work.context(folder, label=label)
+    if not work.is_done(context, "seal"):
+        finish(work, context)
+
+
+def read(work: planning.Work, runner: Runner, whole: Context, corpus: Corpus) -> None:
     """Read and align a corpus."""
     work.do(whole, "read", partial(read_corpus, corpus=corpus))
-    work.do(whole, "align", partial(align_tokens, corpus=corpus))
+    work.do(whole, "align", partial(fit_aligner, corpus=corpus))
+    if corpus.links is not None:
+        work.do(whole, "link", partial(link_given, corpus=corpus))
+        return
+    cuts = stretches(whole)
+    folders = [f"{whole.folder.name}-links-{number}" for number in range(len(cuts))]
+    if not work.is_done(whole, "join"):
+        labels = [f"{number}/{len(cuts)}" if len(cuts) > 1 else "" for number in range(1, len(cuts) + 1)]
+        runner.run(
+            work,
+            [
+                Piece(folder, folder, partial(_link, folder=folder, whole=whole.folder.name, label=label,
+                                              first=first, last=last, aligner=corpus.aligner))
+                for folder, label, (first, last) in zip(folders, labels, cuts, strict=True)
+            ],
+        )  # fmt: skip
+        work.do(whole, "join", partial(join_links, stretches=[work.context(folder) for folder in folders]))
+    for folder in folders:
+        host.discard(work.folder / folder)
+
+
+def _link(
+    work: planning.Work, folder: str, whole: str, label: str, first: int, last: int, aligner: Aligner | None
+) -> None:
+    """Link a stretch of a corpus."""
+    context = work.context(folder, label=label)
+    link = partial(link_stretch, whole=work.context(whole), first=first, last=last, aligner=aligner)
+    work.do(context, "link", link)
 
 
 def fill(work: planning.Work, context: Context, whole: Context, shard: Shard, given: bool) -> None:
@@ -216,7 +272,7 @@ def frequent_types(model: StateModel, counts: Int64) -> list[FrequentType]:
 # --------------------------------------------------------------------------------------------------- before the work
 
 
-def _already_there(out: Path, plan: str, replace: bool) -> bool:
+def already_there(out: Path, plan: str, replace: bool) -> bool:
     """Whether this very store is there; what else stands in its place, and is not to be replaced, is an error."""
     if not out.parent.is_dir():
         raise UsageError(f"cannot build {out}: there is no folder {out.parent}")

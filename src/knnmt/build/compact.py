@@ -27,6 +27,7 @@ from knnmt.build.build import BuildReport, fill, finish, frequent_types, read
 from knnmt.build.context import Context, Progress
 from knnmt.build.cut import shards
 from knnmt.build.merge import Piece
+from knnmt.build.pieces import Here
 from knnmt.build.read import Corpus
 from knnmt.build.seal import sealed_part
 from knnmt.build.settings import BuildSettings
@@ -178,7 +179,7 @@ def _make(work: planning.Work, store: Store, place: int, group: Sequence[Piece])
     else:
         whole = work.context(f"corpus-{place}")
         corpus = _texts(store, group)
-        read(work, whole, corpus)
+        read(work, Here(work.model), whole, corpus)
         if json.loads((whole.folder / "report").read_bytes())[0] != taught.size:
             raise StoreError(f"{store.path} could not be compacted: the model does not take all of its segments")
         one = replace(whole, settings=whole.settings.model_copy(update={"part_tokens": 1 << 62}))

@@ -24,7 +24,7 @@ class Context:
     """A part, or the whole corpus, in the making. Stages read and write arrays by name.
 
     Everything is made in `folder`; when a part is sealed, arrays that no system opens are removed. `shared` holds what
-    the parts of a store have in common. The first part of a build finds the projections of `similar`; others use them.
+    the parts of a store have in common, such as the projections of `similar`, which are found from the first part.
     """
 
     model: StateModel
@@ -34,7 +34,6 @@ class Context:
     workers: int = 1
     progress: Progress | None = None
     label: str = ""  # which part of several, for progress
-    first: bool = False  # whether this part finds what is shared
     lessons: frozenset[int] = frozenset()  # segments that are searched exactly, and are in no prototype
 
     @property
@@ -55,7 +54,7 @@ class Context:
     @property
     def batch_tokens(self) -> int:
         """Tokens of one batch of the model: as many as suit its device."""
-        return self.settings.batch_tokens or (1024 if self.model.device.type == "cpu" else 16384)
+        return self.settings.batch_tokens or batch_tokens(self.model.device.type)
 
     def watch(self, stage: str, total: int | None = None) -> Callable[[int], None]:
         """A function that a stage calls with the work it has done."""
@@ -107,3 +106,8 @@ class Context:
         """The tokens of all segments, `</s>` at the end of both sides."""
         names = ("source_ids", "source_offsets", "target_ids", "target_offsets")
         return Bitext(*(np.asarray(arrays.read(self.path(name), "c")) for name in names))
+
+
+def batch_tokens(device: str) -> int:
+    """Tokens of one batch of a model that suit a type of device."""
+    return 1024 if device == "cpu" else 16384

@@ -29,18 +29,34 @@ class Shard:
     bounds: Int64
 
 
+def stretches(whole: Context) -> list[tuple[int, int]]:
+    """Where the corpus is cut before its links are known: first and last segments."""
+    bitext = whole.bitext()
+    return [(int(first), int(last)) for first, last in pairwise(_cuts(whole, bitext, _bounds(whole, bitext)))]
+
+
 def shards(whole: Context) -> list[Shard]:
     """Cut the corpus; each shard has at least one link."""
-    bitext, most = whole.bitext(), whole.settings.part_tokens
-    entries = bitext.target_ids.size
-    bounds = np.array([0, *_runs(bitext, RUN * whole.batch_tokens)])
-    wanted = np.arange(-(-entries // most) + 1) * entries // -(-entries // most)
-    cuts = np.unique(bounds[np.searchsorted(bitext.target_offsets[bounds], wanted)])
+    bitext = whole.bitext()
+    bounds = _bounds(whole, bitext)
+    cuts = _cuts(whole, bitext, bounds)
     _, linked = np.unique(whole["links_offsets"][cuts], return_index=True)
     cuts = cuts[linked]
     cuts[-1] = len(bitext)
     inside = [bounds[(bounds >= first) & (bounds <= last)] for first, last in pairwise(cuts)]
     return [Shard(int(first), int(last), own) for (first, last), own in zip(pairwise(cuts), inside, strict=True)]
+
+
+def _bounds(whole: Context, bitext: Bitext) -> Int64:
+    """Where runs of segments begin and end."""
+    return np.array([0, *_runs(bitext, RUN * whole.batch_tokens)])
+
+
+def _cuts(whole: Context, bitext: Bitext, bounds: Int64) -> Int64:
+    """The bounds of runs that cut the corpus into pieces of about equal size."""
+    entries, most = bitext.target_ids.size, whole.settings.part_tokens
+    wanted = np.arange(-(-entries // most) + 1) * entries // -(-entries // most)
+    return np.unique(bounds[np.searchsorted(bitext.target_offsets[bounds], wanted)])
 
 
 def _runs(bitext: Bitext, tokens: int) -> Iterator[int]:
@@ -58,7 +74,7 @@ def cut(context: Context, whole: Context, shard: Shard, given: bool) -> None:
     `given`: the links were made elsewhere; nothing could make them again, and a compaction needs them.
     """
     some, texts = slice(shard.first, shard.last), slice(4 * shard.first, 4 * shard.last + 1)
-    bitext, links = _segments(whole.bitext(), links_of(whole), shard)
+    bitext, links = whole.bitext().span(shard.first, shard.last), _links(links_of(whole), shard)
     offsets = whole["text_offsets"][texts]
     for side, found in zip(("source", "target"), whole["digests"][:, some], strict=True):
         context.write(**digests.arrays_of(side, found))
@@ -76,13 +92,8 @@ def cut(context: Context, whole: Context, shard: Shard, given: bool) -> None:
         context.write(given_links=np.stack((links.source, links.target), axis=1), given_offsets=links.offsets)
 
 
-def _segments(bitext: Bitext, links: Links, shard: Shard) -> tuple[Bitext, Links]:
-    """The tokens and links of a shard's segments."""
-    bounds = slice(shard.first, shard.last + 1)
-    source, target, linked = (each[bounds] for each in (bitext.source_offsets, bitext.target_offsets, links.offsets))
-    here = Bitext(
-        bitext.source_ids[source[0] : source[-1]], source - source[0],
-        bitext.target_ids[target[0] : target[-1]], target - target[0],
-    )  # fmt: skip
+def _links(links: Links, shard: Shard) -> Links:
+    """The links of a shard's segments."""
+    linked = links.offsets[shard.first : shard.last + 1]
     some = slice(linked[0], linked[-1])
-    return here, Links(links.source[some], links.target[some], linked - linked[0])
+    return Links(links.source[some], links.target[some], linked - linked[0])

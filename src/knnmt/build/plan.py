@@ -29,15 +29,16 @@ RESUME = "the same command resumes from what is done so far, which is kept there
 
 
 def plan_of(
-    corpus: Sequence[Path], model: StateModel, languages: Languages, settings: BuildSettings, alignments: Path | None
-) -> str:
-    """The plan of a build."""
+    corpus: Sequence[Path], model: StateModel, device: str, precision: str, languages: Languages,
+    settings: BuildSettings, alignments: Path | None,
+) -> str:  # fmt: skip
+    """The plan of a build, whose states are computed on this type of device, in this precision."""
     paths = files_of(corpus, languages)
     paths += [require_readable(alignments)] if alignments is not None else []
     content = {
         "format": FORMAT,
         "files": [(str(path), files.checksum(path)) for path in paths],  # segments name the file they come from
-        "model": [model.fingerprint, model.tokenizer.fingerprint, model.device.type, model.transformer.precision],
+        "model": [model.fingerprint, model.tokenizer.fingerprint, device, precision],
         "languages": str(languages),
         "settings": settings.model_dump(mode="json"),
     }
@@ -56,16 +57,12 @@ class Work:
     seconds: dict[str, float] = field(default_factory=dict)
     synced: set[tuple[Path, int]] = field(default_factory=set)  # files on disk, and when they were last changed
 
-    def context(
-        self, name: str, *, label: str = "", first: bool = False, lessons: frozenset[int] = frozenset()
-    ) -> Context:
+    def context(self, name: str, *, label: str = "", lessons: frozenset[int] = frozenset()) -> Context:
         """A folder of arrays in the work folder."""
         folder, shared = self.folder / name, self.folder / "shared"
         folder.mkdir(exist_ok=True)
         shared.mkdir(exist_ok=True)
-        return Context(
-            self.model, self.settings, folder, shared, self.workers, self.progress, label, first, lessons
-        )  # fmt: skip
+        return Context(self.model, self.settings, folder, shared, self.workers, self.progress, label, lessons)
 
     def do(self, context: Context, name: str, stage: Callable[[Context], None]) -> None:
         """Run a stage, unless that was done."""
@@ -75,7 +72,7 @@ class Work:
         began = time.perf_counter()
         stage(context)
         # a machine that crashes after this has the arrays, not just the word for it
-        made = {(path, path.stat().st_mtime_ns) for at in (context.shared, context.folder) for path in at.iterdir()}
+        made = {entry for at in (context.shared, context.folder) for entry in _changed(at)}
         for path, _ in made - self.synced:
             host.sync(path)
         self.synced |= made
@@ -86,6 +83,13 @@ class Work:
     def is_done(self, context: Context, name: str) -> bool:
         """Whether a stage was done."""
         return (self.folder / f"{context.folder.name}.{name}.done").exists()
+
+
+def _changed(folder: Path) -> Iterator[tuple[Path, int]]:
+    """The files of a folder, and when they were last changed; others may be writing to what is shared."""
+    for path in folder.iterdir():
+        if not path.name.startswith("."):  # of a file in the making, which gets its name when it is whole
+            yield path, path.stat().st_mtime_ns
 
 
 @contextlib.contextmanager

@@ -54,11 +54,8 @@ def make_similar(context: Context) -> None:
     advance = context.watch("similar", sum(len(context[f"{side}_keys"]) for side in sides))
     context.write(**_segments(context))
     for side in sides:
-        states, names = context[f"{side}_keys"], projection(side)
-        if context.first:
-            found = _find(states, _width(context, side), context.settings.seed)
-            context.share(**dict(zip(names, found, strict=True)))
-        shared = {name: np.asarray(context.common(name)) for name in names}
+        states = context[f"{side}_keys"]
+        shared = {name: np.asarray(context.common(name)) for name in projection(side)}
         context.write(**shared)
         matrix, middle, _ = shared.values()
         whole = context.create(f"small_{side}", "int8", (len(states), len(middle)))
@@ -67,6 +64,13 @@ def make_similar(context: Context) -> None:
             whole[at : at + len(some)] = np.rint(some - middle).clip(-LARGEST, LARGEST)
             at += len(some)
             advance(len(some))
+
+
+def find_projections(context: Context) -> None:
+    """Find what makes narrow keys of states, from those of a part, for all parts."""
+    for side in ("source", "target"):
+        found = _find(context[f"{side}_keys"], _width(context, side), context.settings.seed)
+        context.share(**dict(zip(projection(side), found, strict=True)))
 
 
 def projection(side: str) -> list[str]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from knnmt.translate import Translator
 
 ORDER = (
-    "demo", "build", "translate", "explain", "serve", "add", "remove", "compact", "export",
+    "demo", "build", "translate", "explain", "serve", "add", "remove", "compact", "merge", "export",
     "check", "analyze", "glossary", "tune", "evaluate", "inspect", "verify", "stats", "align", "shortlist", "bench",
 )  # fmt: skip
 

@@ -1,5 +1,6 @@
-"""Commands about stores: build, inspect, verify."""
+"""Commands about stores: build, merge, inspect, verify."""
 
+import contextlib
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +21,7 @@ from knnmt.cli.app import (
     app,
     load_model,
 )
+from knnmt.cli.cluster import RayOption, RayWorkersOption, cluster_settings, seen_by_all
 from knnmt.cli.options import Command, Fields, options
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ def build(
         Path | None, typer.Option(help="Word alignments in Pharaoh format, one line a segment; implies --no-clean.")
     ] = None,
     workers: WorkersOption = None,
+    ray: RayOption = None,
+    ray_workers: RayWorkersOption = None,
     tune_on: Annotated[Path | None, typer.Option(help="Tune on this dev set; the store keeps the result.")] = None,
     tune: Annotated[bool, typer.Option("--tune", help="Tune on held-out segments of the corpus.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an existing store.")] = False,
@@ -55,7 +59,11 @@ def build(
     precision: PrecisionOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    """Build a store from parallel text. Resumable: the same command again continues an interrupted build."""
+    """Build a store from parallel text. Resumable: the same command again continues an interrupted build.
+
+    With --ray, parts are made on a Ray cluster, each by one worker: --part-tokens sets how many parts there are, and
+    --workers the threads of each Ray worker (default: 1). Corpus, model and store lie where all machines see them.
+    """
     from knnmt.build import build as building
     from knnmt.corpus import Languages, files_of, read_all
     from knnmt.corpus.files import require_readable
@@ -69,11 +77,19 @@ def build(
     for name in settings.systems:
         require_system(name)
     dev = None if tune_on is None else list(read_all([tune_on], Languages.parse(langs)))
-    loaded = load_model(model, langs, device, precision, None)
-    with terminal.stages() as progress:
+    cluster = cluster_settings(ray, ray_workers, workers, device, precision)
+    local = (device, precision) if cluster is None else ("cpu", "auto")  # this process then needs no GPU
+    loaded = load_model(model, langs, *local, None)
+    with contextlib.ExitStack() as stack:
+        runner = None
+        if cluster is not None:
+            from knnmt.cluster.build import ray_runner
+
+            runner = stack.enter_context(ray_runner(cluster, seen_by_all(model), langs, loaded.fingerprint))
         report = building.build(
             corpus, loaded, out, langs, settings,
-            alignments=alignments, replace=replace, workers=workers, progress=progress,
+            alignments=alignments, replace=replace, workers=workers, runner=runner,
+            progress=stack.enter_context(terminal.stages()),
         )  # fmt: skip
     tuned = None
     if tune or dev is not None:
@@ -89,6 +105,7 @@ def build(
     typer.echo(f"kept {report.kept:,} segments" + (f"; dropped {dropped}" if dropped else ""))
     slow = [f"{stage} {seconds:.1f} s" for stage, seconds in report.seconds.items() if seconds >= 0.05]
     spent = f"{sum(report.seconds.values()):.1f} s" + (f" ({', '.join(slow)})" if slow else "")
+    spent += " of all workers" if cluster is not None else ""
     done = f"built in {spent}" if report.seconds else "already built"
     typer.echo(f"{out}: {terminal.size(report.size)}; {done}")
     if tuned is not None:
@@ -121,6 +138,30 @@ def _show_tuned(tuned: "StoreTuning") -> None:
         typer.echo(f"{system}: no settings are clearly better than the defaults, which are kept")
     else:
         typer.echo(f"{system}: tuned; the store now uses these settings by default")
+
+
+@app.command()
+def merge(
+    stores: StoresArgument,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the merged store.")],
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing store.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Merge stores into one, whose parts may have been built elsewhere. The same model, key and metric are needed.
+
+    Parts are linked where the disk allows it, else copied; what was taught and removed is kept.
+    """
+    from knnmt.build.union import merge_stores
+    from knnmt.datastore import Datastore
+
+    made = merge_stores(stores, out, replace=replace)
+    segments = len(Datastore.open(out))
+    if as_json:
+        typer.echo(json.dumps({"store": str(out), "segments": segments, "parts": len(made.parts), "bytes": made.size}))
+        return
+    typer.echo(
+        f"{out}: {segments:,} segments in {terminal.counted(len(made.parts), 'part')}, {terminal.size(made.size)}"
+    )
 
 
 @app.command()

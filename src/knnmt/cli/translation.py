@@ -32,7 +32,9 @@ from knnmt.cli.app import (
     use_threads,
     weighted,
 )
+from knnmt.cli.cluster import RayOption, RayWorkersOption, cluster_settings, seen_by_all
 from knnmt.cli.documents import planned, run, show_problems
+from knnmt.cli.lines import match_of, problems_of, terms_of, translate_on_ray, written
 from knnmt.cli.options import Command, Fields, options
 from knnmt.errors import UsageError
 
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from knnmt.evidence import Neighbour, TokenEvidence
     from knnmt.retrieval.tuned import Tuned
     from knnmt.store.memories import AnyStore, Paths
-    from knnmt.translate import Translation, Translator
+    from knnmt.translate import Translator
 
 NARROW = 45  # columns of a table of evidence, without its texts
 GAP = 2  # columns between two of its columns
@@ -90,18 +92,34 @@ def translate(
     precision: PrecisionOption = "auto",
     shortlist: ShortlistOption = None,
     threads: ThreadsOption = None,
+    ray: RayOption = None,
+    ray_workers: RayWorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Translate text, one segment a line, or whole documents: PO, XLIFF, HTML, Markdown, JSON and others.
 
     Of text, empty lines stay, and --n-best writes `line number ||| text ||| score`. In a document only untranslated
     and fuzzy units are translated, and marked for review; everything else stays as it is.
+
+    With --ray, lines are translated on a Ray cluster in blocks of --window, with --threads a worker (default: 1);
+    the same command resumes where it was interrupted. Model and stores lie where all machines see them.
     """
     from knnmt.datastore import open_stores
 
     if leave_out_own and not store:
         raise UsageError("--leave-out-own needs a store (--store)")
     plan = planned(inputs or [], output, format, columns, everything=all_units)
+    cluster = cluster_settings(ray, ray_workers, threads, device, precision)
+    if cluster is not None:
+        if plan is not None or leave_out_own:
+            raise UsageError("--ray is for plain text, one segment a line, without --leave-out-own")
+        chosen, stores = retrieval_settings(settings_file, **retrieval), weighted(store, store_weights)
+        options: dict[str, Any] = {"model": seen_by_all(model), "store": stores, "system": system, "retrieval": chosen}
+        options |= {"langs": langs, "shortlist": shortlist}
+        translate_on_ray(
+            cluster, inputs[0] if inputs else None, output, options, settings, glossary, window, as_json=as_json
+        )
+        return
     if plan is not None:
         if leave_out_own:
             raise UsageError("--leave-out-own is for plain text")
@@ -129,19 +147,8 @@ def translate(
         ahead = 1 if typing else window
         found_all = translator.stream(texts, settings, glossary=terms, window=ahead, progress=bar)
         for number, found in enumerate(found_all, start=1):
-            ranked = (found, *found.alternatives)
-            place = f"{input or 'standard input'}:{number}"
-            if found.problems:
-                kind = "untranslated" if found.match is None else "placeholder"
-                problems.append(f"{place}: {kind}: {'; '.join(found.problems)}")
-            problems += (f"{place}: term: {told}" for told in found.unused)
-            if as_json:
-                shown = [{"text": t.text, "score": round(t.score, 5)} | _match(t) | _terms(t) for t in ranked]
-                out.write(json.dumps({"line": number, "translations": shown}, ensure_ascii=False) + "\n")
-            elif settings.n_best > 1:
-                out.writelines(f"{number} ||| {t.text} ||| {t.score:.5f}\n" for t in ranked)
-            else:
-                out.write(found.text + "\n")
+            problems += problems_of(found, f"{input or 'standard input'}:{number}")
+            out.write(written(found, number, settings.n_best, as_json=as_json))
             out.flush()
     show_problems(problems)
 
@@ -174,7 +181,7 @@ def explain(
     found = translator.translate([text], settings.model_copy(update={"evidence": True}), glossary=terms)[0]
     if as_json:
         tokens = [asdict(each) | {"memory": each.memory} for each in found.evidence]
-        content = {"text": found.text, "score": found.score, **_match(found), **_terms(found), "tokens": tokens}
+        content = {"text": found.text, "score": found.score, **match_of(found), **terms_of(found), "tokens": tokens}
         typer.echo(json.dumps(content, ensure_ascii=False, indent=2))
         return
     terminal.show(_evidence_table(found.evidence, neighbours, several=len(store) > 1))
@@ -217,17 +224,6 @@ def _excerpt(neighbour: "Neighbour", room: int) -> "Text":
 
 
 # ------------------------------------------------------------------------------------------- around the commands
-
-
-def _match(found: "Translation") -> dict[str, Any]:
-    """The segment of the store that contains a line verbatim, if there is one, for JSON."""
-    segment = found.match
-    return {} if segment is None else {"match": {"id": segment.id, "origin": segment.origin, "memory": found.memory}}
-
-
-def _terms(found: "Translation") -> dict[str, Any]:
-    """What became of the glossary's terms in a line, if it has any, for JSON."""
-    return {"terms": [each._asdict() for each in found.terms]} if found.terms else {}
 
 
 def _own(store: "AnyStore", texts: list[str]) -> frozenset[int]:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from knnmt import host
 from knnmt.errors import StoreError
 from knnmt.files import checksum, digest, write_whole
-from knnmt.store.schema import SHARED, expect_size
+from knnmt.store.schema import NARROW, SHARED, expect_size
 
 FORMAT: Literal[2] = 2
 MANIFEST = "manifest.json"
@@ -173,7 +173,7 @@ def _expect_sound_parts(path: Path, parts: Sequence[SealedPart]) -> None:
             raise StoreError(f"{path} names a file that no store has: {min(strange)!r}")
         if missing := set(ALWAYS) - set(part.sizes):
             raise StoreError(f"{path} is corrupt: it has no size {min(missing)!r}")
-        if any(part.sizes.get(name) != parts[0].sizes.get(name) for name in SHARED):
+        if any(part.sizes.get(name) != parts[0].sizes.get(name) for name in SHARED - NARROW):
             raise StoreError(f"{path} is corrupt: {part.name} was not made for the same model as {parts[0].name}")
     if len({part.name for part in parts}) < len(parts):
         raise StoreError(f"{path} is corrupt: it names a part twice")

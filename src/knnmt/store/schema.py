@@ -36,6 +36,7 @@ QUANTIZED = {
 }  # what stands for an array in a part whose keys are product-quantized
 # sizes that all parts of a store share; all others add up
 SHARED = {"width", "subspaces", "subwidth", "source_vocabulary", "target_vocabulary", "target_small", "source_small"}
+NARROW = {"target_small", "source_small"}  # widths that a build gives all its parts; those of merged stores may differ
 _TERM = re.compile(r"(?:(\d+)\*)?(\w+)(?:\+(\d+))?")
 
 

@@ -60,7 +60,7 @@ class _Asked(NamedTuple):
 
 @torch.inference_mode()
 def grown(shape: Shape, store: Datastore, system: str, k: int, c: int | None, device: torch.device) -> Growth:
-    """Time a system on a store that was made by this shape."""
+    """Time a system on a store whose parts were made by this shape."""
     settings = RetrievalSettings(system=system, k=k, c=c, weight=0.0)
     batches = [_asked(shape, store, number, device) for number in range(BATCHES)]
     store = Datastore.open(store.path)  # nothing of it is mapped yet
@@ -75,19 +75,18 @@ def grown(shape: Shape, store: Datastore, system: str, k: int, c: int | None, de
         select = _repeated(lambda asked: way.select(view, asked.source, settings), batches, device)
     ready = [(way.select(view, asked.source, settings), asked.states) for asked in batches]
     lookup = _repeated(lambda each: each[0].neighbours(each[1]), ready, device)
-    (part,) = store.parts
-    names = [name for name in way.arrays if name in part]
+    names = [name for name in way.arrays if name in store.parts[0]]
     return Growth(
         system=system,
-        tokens=shape.tokens,
+        tokens=store.sizes["entries"],
         cluster_size=shape.size,
-        clusters=part.sizes["clusters"],
+        clusters=store.sizes["clusters"],
         opening=opening,
         select=select,
         lookup=lookup,
         batch=select.median + STEPS * lookup.median,
         disk=store.manifest.size,
-        opened=sum(part.files[f"{name}.npy"].size for name in names),
+        opened=sum(part.files[f"{name}.npy"].size for part in store.parts for name in names),
         memory=memory,
         working=working,
     )

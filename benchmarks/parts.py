@@ -1,0 +1,80 @@
+"""How selection and lookup grow with the number of parts: a synthetic store as large as a cluster builds it.
+
+    python benchmarks/parts.py 1e7 --parts 100 --distinct 10 --folder /data
+
+Makes `distinct` parts of so many tokens, about 134 bytes each, and a store of `parts` parts in which each of them
+appears several times (as links: the disk holds it once). Prints, for `faster` and `similar`, what `knnmt bench
+--synthetic` prints for one part. Everything is removed at the end.
+"""
+
+import argparse
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from knnmt.datastore import Datastore
+from knnmt.lab.bench.growth import Growth, grown
+from knnmt.lab.bench.synthetic import Shape, make
+from knnmt.store.manifest import MANIFEST, manifest_bytes, read_manifest
+
+SYSTEMS = ("similar", "faster")
+
+
+def repeated(store: Path, others: list[Path], parts: int, out: Path) -> Datastore:
+    """A store of so many parts, which are those of these stores again and again."""
+    each = [read_manifest(path) for path in (store, *others)]
+    made, manifest = [], each[0]
+    out.mkdir()
+    for number in range(parts):
+        own, folder = each[number % len(each)].parts[0], (store, *others)[number % len(each)]
+        name = f"{own.name[:-4]}{number:04x}"
+        (out / name).symlink_to((folder / own.name).absolute(), target_is_directory=True)
+        made.append(own.model_copy(update={"name": name}))
+    (out / MANIFEST).write_bytes(manifest_bytes(manifest.model_copy(update={"parts": made})))
+    return Datastore.open(out)
+
+
+def shown(row: Growth, opening: float) -> None:
+    """Print a line."""
+    print(
+        f"{row.system:>8} {row.tokens:>13,} opened in {opening:.2f} s, first batch {row.opening:6.2f} s, "
+        f"select {1000 * row.select.median:7.1f} ms, lookup {1000 * row.lookup.median:5.2f} ms, "
+        f"batch {1000 * row.batch:7.1f} ms; arrays {row.opened / 1e9:6.2f} GB, "
+        f"held {(row.memory.held or 0) / 1e6:6.0f} MB, further {(row.working.held or 0) / 1e6:5.0f} MB",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Run the comparison."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("tokens", type=float, help="of a part; 1e7 or more")
+    parser.add_argument("--parts", type=int, nargs="+", default=[1, 100])
+    parser.add_argument("--distinct", type=int, default=10)
+    parser.add_argument("--folder", type=Path, default=None, help="where there is room")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    folder = Path(tempfile.mkdtemp(dir=arguments.folder))
+    try:
+        shapes = [Shape(int(arguments.tokens), similar=True, seed=seed + 1) for seed in range(arguments.distinct)]
+        stores = []
+        for shape in shapes:
+            began = time.perf_counter()
+            stores.append(make(shape, folder / f"store-{shape.seed}").path)
+            print(f"made {stores[-1].name} in {time.perf_counter() - began:.0f} s", flush=True)
+        for count in arguments.parts:
+            store = repeated(stores[0], stores[1:], count, folder / f"of {count}")
+            for system in SYSTEMS:
+                began = time.perf_counter()
+                Datastore.open(store.path)
+                opening = time.perf_counter() - began
+                shown(grown(shapes[0], store, system, 16, None, torch.device("cpu")), opening)
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
