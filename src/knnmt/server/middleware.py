@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from knnmt.server.access import Doorkeeper
 from knnmt.server.metrics import Metrics
 from knnmt.server.settings import ServerSettings
 from knnmt.server.uploads import ENVELOPE
@@ -41,8 +42,8 @@ METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS"})
 class GuardMiddleware:
     """The outermost layer of the application."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics) -> None:
-        self._app, self._settings, self._metrics = app, settings, metrics
+    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics, doorkeeper: Doorkeeper) -> None:
+        self._app, self._settings, self._metrics, self._doorkeeper = app, settings, metrics, doorkeeper
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
@@ -88,7 +89,7 @@ class GuardMiddleware:
         Such a page (DNS rebinding) is of the same origin for a browser. Keys stop it; a server for this machine alone
         that has none answers to its own names only.
         """
-        if self._settings.keys is not None or not _local(self._settings.host) or "*" in self._settings.allow_host:
+        if self._doorkeeper.needs_key or not _local(self._settings.host) or "*" in self._settings.allow_host:
             return None
         given = dict(scope["headers"]).get(b"host", b"localhost").decode("latin-1")
         name = given.rpartition(":")[0] if given.rpartition(":")[2].isdigit() else given
