@@ -39,8 +39,8 @@ RIGHTS: dict[tuple[str, str], Needed] = {
     ("GET", "/v1/memory"): "translate",
     ("GET", "/v1/memory/export"): "translate",
     ("POST", "/v1/memory"): "translate",  # queued for review, without the right to teach
-    ("PUT", "/v1/memory/{id:path}"): "translate",  # the same
-    ("DELETE", "/v1/memory/{id:path}"): "teach",
+    ("PUT", "/v1/memory/{id:segment}"): "translate",  # the same
+    ("DELETE", "/v1/memory/{id:segment}"): "teach",
     ("POST", "/v1/memory/import"): "teach",
     ("GET", "/v1/jobs/{id}"): "translate",  # one's own
     ("GET", "/v1/review"): "translate",  # one's own, and those of memories that one reviews
