@@ -24,6 +24,7 @@ from knnmt.server.spool import Spool
 from knnmt.server.work_items import DecodingOptions
 from knnmt.server.worker import Worker
 from knnmt.store.digests import one_line
+from knnmt.text.inline import Inline
 from knnmt.translate import Translation
 
 T = TypeVar("T")
@@ -84,7 +85,7 @@ class Server:
         await anyio.to_thread.run_sync(lambda: desk.translator)
         return desk
 
-    async def translate(self, desk: Desk, texts: Sequence[str], options: DecodingOptions) -> list[Translation]:
+    async def translate(self, desk: Desk, texts: Sequence[str | Inline], options: DecodingOptions) -> list[Translation]:
         """Translate texts, batched with those of other requests. TimeoutError after the time limit."""
         return await self.worker.translate(desk.translator, texts, options)
 

@@ -52,6 +52,7 @@ class GuardMiddleware:
             await self._app(scope, receive, send)
             return
         started, status, method = time.perf_counter(), 0, scope["method"]
+        arrived = dict(scope)  # a mount changes the path
         if method == "HEAD":  # whatever can be got; FastAPI's routes know no HEAD
             scope = {**scope, "method": "GET"}
 
@@ -63,7 +64,7 @@ class GuardMiddleware:
                 message["headers"] = [*message["headers"], *(pair for pair in HEADERS if pair[0] not in present)]
                 if status == 405:
                     message["headers"] = [pair for pair in message["headers"] if pair[0].lower() != b"allow"]
-                    message["headers"].append((b"allow", ", ".join(_allowed(scope)).encode()))
+                    message["headers"].append((b"allow", ", ".join(_allowed(arrived)).encode()))
             elif method == "HEAD":
                 message = {**message, "body": b""}
             await send(message)
@@ -89,7 +90,9 @@ class GuardMiddleware:
         if self._open and (name := self._foreign_name(headers)) is not None:
             return _refused(f"{name} is not a name of this server: start it with --allow-host {name}, or with --keys")
         if self._open and (origin := self._foreign_origin(headers)) is not None:
-            return _refused(f"pages of {origin} may not call this server: start it with --cors {origin}, or with --keys")
+            return _refused(
+                f"pages of {origin} may not call this server: start it with --cors {origin}, or with --keys"
+            )
         if scope["method"] == "OPTIONS" and b"access-control-request-method" not in headers and _allowed(scope):
             return Response(status_code=204, headers={"Allow": ", ".join(_allowed(scope))})
         if headers.get(b"content-encoding", b"identity").lower() not in (b"", b"identity"):

@@ -152,13 +152,7 @@ def restore(archive: Path, store: Path) -> Restored:
     try:
         with writing_to(store):
             files = _extract(archive, work)
-        found = Store(work)
-        for _ in found.verify():
-            pass
-        journal = work / found.manifest.journal
-        if journal.exists() and len(_whole_records(journal)) < journal.stat().st_size:
-            raise StoreError(f"{journal} is corrupt: its last record is not whole")
-        restored = Restored(files, len(found))
+        restored = Restored(files, _verified(work))
         for path in (*work.rglob("*"), work):
             host.sync(path)
         host.replace(work, store)
@@ -168,6 +162,17 @@ def restore(archive: Path, store: Path) -> Restored:
     finally:
         host.discard(work)
     return restored
+
+
+def _verified(store: Path) -> int:
+    """Read everything and compare it with what was sealed; gives the number of segments."""
+    found = Store(store)
+    for _ in found.verify():
+        pass
+    journal = store / found.manifest.journal
+    if journal.exists() and len(_whole_records(journal)) < journal.stat().st_size:
+        raise StoreError(f"{journal} is corrupt: its last record is not whole")
+    return len(found)
 
 
 def _extract(archive: Path, work: Path) -> int:
