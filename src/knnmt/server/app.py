@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -23,14 +24,26 @@ from knnmt.errors import DataError, KnnmtError, StoreError, UsageError
 from knnmt.languages import Languages
 from knnmt.server.access import Doorkeeper, read_keys
 from knnmt.server.api_reference import api_reference
+from knnmt.server.caller_glossaries import CallerGlossaries
 from knnmt.server.dependencies import Server, Serving, known
 from knnmt.server.desks import Desks
 from knnmt.server.document_jobs import DocumentJobs
 from knnmt.server.fields import explained
 from knnmt.server.imports import Imports
+from knnmt.server.match_index import MatchIndex
 from knnmt.server.metrics import Metrics
 from knnmt.server.middleware import FAILED, GuardMiddleware
-from knnmt.server.routes import callers, files, libretranslate, memory, translation
+from knnmt.server.routes import (
+    callers,
+    deepl,
+    deepl_documents,
+    deepl_glossaries,
+    files,
+    libretranslate,
+    matches,
+    memory,
+    translation,
+)
 from knnmt.server.settings import ServerSettings
 from knnmt.server.spool import Spool, remove_abandoned
 from knnmt.server.work_items import UnavailableError, log_failure
@@ -112,8 +125,14 @@ def create_app(
         default_response_class=Answer,
     )
     app.state.server = server
+    app.state.glossaries, app.state.characters = CallerGlossaries(), Counter()  # of DeepL's API
+    app.state.matches = MatchIndex()
     app.include_router(libretranslate.router)
     app.include_router(files.libretranslate)
+    for router in (deepl.router, deepl_documents.router, deepl_glossaries.second, deepl_glossaries.third):
+        app.include_router(router)
+    app.include_router(matches.router)
+    app.include_router(matches.tmserver)
     app.include_router(translation.router)
     app.include_router(files.router)
     app.include_router(memory.router)

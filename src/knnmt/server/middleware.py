@@ -34,7 +34,7 @@ HEADERS = [
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cache-control", b"no-cache"),
 ]
-IMPORT, FILES = "/v1/memory/import", ("/v1/files", "/translate_file")
+IMPORT, FILES = "/v1/memory/import", ("/v1/files", "/translate_file", "/v2/document")
 UPLOAD_PATIENCE = 10  # times the time limit: uploads take longer
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 WEB = ("http://", "https://", "null")  # origins of web pages; add-ons and desktop applications have other schemes
@@ -87,9 +87,10 @@ class GuardMiddleware:
     def _refusal(self, scope: Scope) -> Response | None:
         """What is answered before the application is asked; None if it is to answer."""
         headers = dict(scope["headers"])
-        if self._open and (name := self._foreign_name(headers)) is not None:
+        is_open = self._open(scope)
+        if is_open and (name := self._foreign_name(headers)) is not None:
             return _refused(f"{name} is not a name of this server: start it with --allow-host {name}, or with --keys")
-        if self._open and (origin := self._foreign_origin(headers)) is not None:
+        if is_open and (origin := self._foreign_origin(headers)) is not None:
             return _refused(
                 f"pages of {origin} may not call this server: start it with --cors {origin}, or with --keys"
             )
@@ -100,10 +101,10 @@ class GuardMiddleware:
             return JSONResponse({"error": "Content-Encoding is not supported"}, 415, {"Accept-Encoding": "identity"})
         return None
 
-    @property
-    def _open(self) -> bool:
+    def _open(self, scope: Scope) -> bool:
         """Whether every page of a browser on this machine could use the server: it is local, and has no keys."""
-        return self._settings.keys is None and _local(self._settings.host) and "*" not in self._settings.allow_host
+        keys = scope["app"].state.server.doorkeeper.needs_key
+        return not keys and _local(self._settings.host) and "*" not in self._settings.allow_host
 
     def _foreign_name(self, headers: dict[bytes, bytes]) -> str | None:
         """The name that a request calls the server by, if a page that points its own name here could have sent it.
@@ -164,9 +165,8 @@ def _refused(reason: str) -> Response:
 
 def _allowed(scope: Scope) -> list[str]:
     """The methods of a path, by all routes that have it; none if there is no such path."""
-    routes = scope["app"].routes if "app" in scope else []
     found = {"OPTIONS"}
-    for route in routes:
+    for route in scope["app"].routes:
         for method in ("GET",) if isinstance(route, Mount) else METHODS:
             if route.matches({**scope, "method": method})[0] is Match.FULL:
                 found |= {method, "HEAD"} if method == "GET" else {method}
