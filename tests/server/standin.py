@@ -121,7 +121,7 @@ class StandIn:
     """Notes which batches it was given, and by which thread; `pause` is what each takes, `held` stops them all."""
 
     def __init__(self, pause: float = 0.0, store: Store | None = None) -> None:
-        self.store, self.pause = store or Store(), pause
+        self.store, self.pause = Store() if store is None else store, pause
         self.store.standin = self
         self.model = SimpleNamespace(
             name="stand-in", max_source=LONGEST, tokenizer=SimpleNamespace(source="de", target="en")

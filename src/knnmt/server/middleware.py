@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Match, Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from knnmt.server.access import Doorkeeper
 from knnmt.server.metrics import Metrics
 from knnmt.server.settings import ServerSettings
 from knnmt.server.uploads import ENVELOPE
@@ -43,8 +44,8 @@ WEB = ("http://", "https://", "null")  # origins of web pages; add-ons and deskt
 class GuardMiddleware:
     """The outermost layer of the application."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics) -> None:
-        self._app, self._settings, self._metrics = app, settings, metrics
+    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics, doorkeeper: Doorkeeper) -> None:
+        self._app, self._settings, self._metrics, self._doorkeeper = app, settings, metrics, doorkeeper
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
@@ -87,10 +88,9 @@ class GuardMiddleware:
     def _refusal(self, scope: Scope) -> Response | None:
         """What is answered before the application is asked; None if it is to answer."""
         headers = dict(scope["headers"])
-        is_open = self._open(scope)
-        if is_open and (name := self._foreign_name(headers)) is not None:
+        if self._open and (name := self._foreign_name(headers)) is not None:
             return _refused(f"{name} is not a name of this server: start it with --allow-host {name}, or with --keys")
-        if is_open and (origin := self._foreign_origin(headers)) is not None:
+        if self._open and (origin := self._foreign_origin(headers)) is not None:
             return _refused(
                 f"pages of {origin} may not call this server: start it with --cors {origin}, or with --keys"
             )
@@ -101,9 +101,10 @@ class GuardMiddleware:
             return JSONResponse({"error": "Content-Encoding is not supported"}, 415, {"Accept-Encoding": "identity"})
         return None
 
-    def _open(self, scope: Scope) -> bool:
+    @property
+    def _open(self) -> bool:
         """Whether every page of a browser on this machine could use the server: it is local, and has no keys."""
-        keys = scope["app"].state.server.doorkeeper.needs_key
+        keys = self._doorkeeper.needs_key
         return not keys and _local(self._settings.host) and "*" not in self._settings.allow_host
 
     def _foreign_name(self, headers: dict[bytes, bytes]) -> str | None:

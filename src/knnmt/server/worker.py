@@ -96,11 +96,15 @@ class Worker:
             refuse(item.future)
 
     @property
-    def ready(self) -> bool:
-        """Whether it accepts requests and makes progress."""
+    def trouble(self) -> str | None:
+        """Why it accepts no requests, or makes no progress; None if all is well."""
+        if self._stopping or not self._thread.is_alive():
+            return STOPPING
         active = self._active
-        stuck = active is not None and time.monotonic() - active > self._settings.time_limit
-        return self._thread.is_alive() and not self._stopping and not stuck
+        idle = 0.0 if active is None else time.monotonic() - active
+        if idle <= self._settings.time_limit:
+            return None
+        return f"the model is stuck: no progress for {idle:.0f} seconds; restart the server"
 
     # ------------------------------------------------------------------------------------- for the event loop
 

@@ -48,11 +48,19 @@ class Store(Numbering):
     """Every token of a parallel corpus, with the state in which a model predicts it.
 
     first: the numbers of its first segment and entry, where it is one of several that are opened together;
-    lessons_from: the number of the first segment and entry that is taught, by default that behind the parts
+    lessons_from: the number of the first segment and entry that is taught, by default that behind the parts;
+    called: its name as a memory, by default that of its folder
     """
 
-    def __init__(self, path: str | Path, *, first: tuple[int, int] = (0, 0), lessons_from: int | None = None) -> None:
-        self.path, self._first, self._lessons_from = Path(path), first, lessons_from
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        first: tuple[int, int] = (0, 0),
+        lessons_from: int | None = None,
+        called: str | None = None,
+    ) -> None:
+        self.path, self._first, self._lessons_from, self._called = Path(path), first, lessons_from, called
         while True:
             self._stamp = stamp(self.path)
             self._take(read_manifest(self.path))
@@ -116,8 +124,8 @@ class Store(Numbering):
 
     @property
     def memory_names(self) -> tuple[str, ...]:
-        """The names of all stores that are opened here: this one's folder."""
-        return (self.path.resolve().name,)
+        """The names of all stores that are opened here: this one's."""
+        return (self._called or self.path.resolve().name,)
 
     def check(self, model: StateModel) -> None:
         """Refuse a model that this store was not made with: its states would mean nothing here."""

@@ -80,7 +80,7 @@ async def uploaded(request: Request, server: Server) -> AsyncIterator[Upload]:
         raise HTTPException(403, "Files translation are disabled on this server.")
     server.check_origin(request, "upload to")
     if "authorization" in request.headers:
-        server.doorkeeper.recognise(request)  # a wrong key is refused before the body is read
+        server.recognise(request)  # a wrong key is refused before the body is read
     server.documents.make_room(min(limit, int(length)) if length.isdigit() else limit)
     async with received(request, server.spool, limit + ENVELOPE) as upload:
         if upload.name is None:

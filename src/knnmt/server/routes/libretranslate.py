@@ -176,7 +176,7 @@ async def suggest(request: Request, server: Serving) -> Any:
     desk = server.desk(caller, asked.source, asked.target)
     server.check_origin(request, "teach")
     server.check_size([asked.q, asked.s])
-    await server.teach(caller, await server.loaded(desk), [Segment(asked.q, asked.s, "suggested")])
+    await server.teach(caller, desk, [Segment(asked.q, asked.s, "suggested")])
     return {"success": True}
 
 
