@@ -182,4 +182,4 @@ class Doorkeeper:
 def _key_of(request: Request) -> str | None:
     """The key in the headers. One in the address would end up in logs and histories."""
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    return key.strip() or None if scheme.lower() == "bearer" else None
+    return key.strip() or None if scheme.lower() in ("bearer", "deepl-auth-key") else None

@@ -6,6 +6,7 @@ import errno
 import logging
 import signal
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,18 +26,32 @@ from knnmt.errors import DataError, KnnmtError, StoreError, UsageError
 from knnmt.languages import Languages
 from knnmt.server.access import Doorkeeper, read_keys
 from knnmt.server.api_reference import api_reference
+from knnmt.server.caller_glossaries import CallerGlossaries
 from knnmt.server.config import ServerConfig, keys_of
 from knnmt.server.dependencies import Server, Serving, known
 from knnmt.server.desks import Desks
 from knnmt.server.document_jobs import DocumentJobs
 from knnmt.server.fields import explained
 from knnmt.server.imports import Imports
+from knnmt.server.match_index import MatchIndex
 from knnmt.server.metrics import Metrics
 from knnmt.server.middleware import FAILED, GuardMiddleware
 from knnmt.server.model_pool import ModelPool
 from knnmt.server.opening import open_desks
 from knnmt.server.people import ANYONE, READER, Caller, Key
-from knnmt.server.routes import admin, callers, files, libretranslate, memory, review, translation
+from knnmt.server.routes import (
+    admin,
+    callers,
+    deepl,
+    deepl_documents,
+    deepl_glossaries,
+    files,
+    libretranslate,
+    matches,
+    memory,
+    review,
+    translation,
+)
 from knnmt.server.settings import ServerSettings
 from knnmt.server.spool import Spool, remove_abandoned
 from knnmt.server.state import State
@@ -147,8 +162,15 @@ def create_app_of(desks: Desks, settings: ServerSettings, keys: Sequence[Key], s
         default_response_class=Answer,
     )
     app.state.server = server
+    app.state.glossaries = CallerGlossaries() if server.state is None else server.state.glossaries
+    app.state.characters = Counter[str | None]()  # that callers sent to DeepL's API
+    app.state.matches = MatchIndex()
     app.include_router(libretranslate.router)
     app.include_router(files.libretranslate)
+    for router in (deepl.router, deepl_documents.router, deepl_glossaries.second, deepl_glossaries.third):
+        app.include_router(router)
+    app.include_router(matches.router)
+    app.include_router(matches.tmserver)
     app.include_router(translation.router)
     app.include_router(files.router)
     app.include_router(memory.router)

@@ -34,6 +34,7 @@ from knnmt.server.state import State
 from knnmt.server.work_items import DecodingOptions, UnavailableError
 from knnmt.server.worker import Worker
 from knnmt.store.digests import one_line
+from knnmt.text.inline import Inline
 from knnmt.translate import Translation
 
 T = TypeVar("T")
@@ -125,7 +126,7 @@ class Server:
                 raise UnavailableError(f"the model for {desk.languages} is being loaded: try again later", 5) from None
         return desk
 
-    async def translate(self, desk: Desk, texts: Sequence[str], options: DecodingOptions) -> list[Translation]:
+    async def translate(self, desk: Desk, texts: Sequence[str | Inline], options: DecodingOptions) -> list[Translation]:
         """Translate texts, batched with those of other requests. TimeoutError after the time limit."""
         self.doorkeeper.count_characters(desk.caller, sum(map(len, texts)))
         return await self.worker.translate((await self.loaded(desk)).translator, texts, options)

@@ -1,4 +1,4 @@
-"""The folder of what a server must not forget: review queue and audit log. One server at a time uses it."""
+"""The folder of what a server must not forget: review queue, audit log, callers' glossaries. One server at a time uses it."""
 
 import contextlib
 from pathlib import Path
@@ -6,11 +6,12 @@ from pathlib import Path
 from knnmt import host
 from knnmt.errors import UsageError
 from knnmt.server.audit import AuditLog
+from knnmt.server.caller_glossaries import CallerGlossaries
 from knnmt.server.review import ReviewQueue
 
 
 class State:
-    """Review queue and audit log, opened."""
+    """Review queue, audit log and callers' glossaries, opened."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -22,6 +23,7 @@ class State:
             raise UsageError(f"{folder}: another server uses this folder; choose another with --state")
         self.review = ReviewQueue(folder / "review.journal")
         self.audit = AuditLog(folder / "audit.jsonl")
+        self.glossaries = CallerGlossaries(folder / "glossaries")
         self._open.callback(self.audit.close)
 
     def close(self) -> None:

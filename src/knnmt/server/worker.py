@@ -109,12 +109,13 @@ class Worker:
     # ------------------------------------------------------------------------------------- for the event loop
 
     async def translate(
-        self, translator: Translator, texts: Sequence[str], options: DecodingOptions
+        self, translator: Translator, texts: Sequence[str | Inline], options: DecodingOptions
     ) -> list[Translation]:
         """Translate texts, batched with other requests. TimeoutError after the time limit."""
         if not texts:
             return []
-        return await self._wait(self._submit(TextRequest(translator, options, list(map(Inline.plain, texts)))))
+        units = [text if isinstance(text, Inline) else Inline.plain(text) for text in texts]
+        return await self._wait(self._submit(TextRequest(translator, options, units)))
 
     async def call(self, function: Callable[[], T]) -> T:
         """Call a function in the model's thread, in queue order: what is queued later waits for it."""

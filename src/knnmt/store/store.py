@@ -19,7 +19,7 @@ from knnmt.model.represent import StateModel
 from knnmt.store.journal import Journal, Repaired, repair
 from knnmt.store.learn import learn
 from knnmt.store.lessons import Lesson, Lessons, Record, named
-from knnmt.store.manifest import LOCK, File, Manifest, aligner_name, aligner_of, expect_checksum, read_manifest, stamp
+from knnmt.store.manifest import LOCK, File, Manifest, aligner_of, expect_checksum, read_manifest, sealed_files, stamp
 from knnmt.store.numbering import Numbering
 from knnmt.store.part import Part
 from knnmt.store.records import from_bytes, to_bytes
@@ -111,9 +111,7 @@ class Store(Numbering):
     @property
     def files(self) -> dict[str, File]:
         """All files as they were sealed, by their paths in the store's folder."""
-        files = {f"{part.folder.name}/{name}": file for part in self.parts for name, file in part.files.items()}
-        aligner = self.manifest.aligner
-        return files if aligner is None else files | {aligner_name(aligner): aligner}
+        return sealed_files(self.manifest)
 
     def memory_of(self, number: int) -> str:
         """The name of the store that a segment belongs to: this one."""
