@@ -41,7 +41,7 @@ T = TypeVar("T")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-NO_MEMORY = "this server has no memory: start it with --store"
+NO_MEMORY = "there is no memory for these languages"
 DISABLED = "Suggestions are disabled on this server."  # LibreTranslate's words
 
 
@@ -315,7 +315,7 @@ def _allowed(request: Request, caller: Caller) -> Caller:
 
 def _lines(segment: Segment) -> list[Segment]:
     """A lesson as texts are translated, line by line; as one if it has an id, or lines that are not each other's."""
-    lines = [[line for line in text.splitlines() if line.strip()] for text in (segment.source, segment.target)]
+    lines = [[line.strip() for line in text.splitlines() if line.strip()] for text in (segment.source, segment.target)]
     if segment.id is not None or len(lines[0]) != len(lines[1]) or len(lines[0]) < 2:
         return [segment]
     return [replace(segment, source=source, target=target) for source, target in zip(*lines, strict=True)]

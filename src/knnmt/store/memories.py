@@ -195,8 +195,10 @@ def _weights(paths: Paths) -> tuple[float, ...]:
 def folder_names(paths: Sequence[Path]) -> tuple[str, ...]:
     """The names of the stores' folders, each with as much of its path as tells all of them apart."""
     parts = [path.resolve().parts for path in paths]
-    several = (tuple("/".join(each[-count:]) for each in parts) for count in range(1, max(map(len, parts)) + 1))
-    return next(names for names in several if len(set(names)) == len(names))
+    several = (
+        tuple("/".join(each[-count:]) for each in parts) for count in range(1, max(map(len, parts), default=0) + 1)
+    )
+    return next((names for names in several if len(set(names)) == len(names)), ())
 
 
 def _keys(part: Part, rows: Int64) -> NDArray[np.float32]:
