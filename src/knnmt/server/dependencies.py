@@ -24,7 +24,7 @@ from knnmt.server.imports import Imports
 from knnmt.server.metrics import Metrics
 from knnmt.server.middleware import CLOSED
 from knnmt.server.model_pool import ModelPool
-from knnmt.server.opening import open_desks
+from knnmt.server.opening import TranslatorKey, open_desks
 from knnmt.server.people import Caller, Key, includes
 from knnmt.server.review import Suggestion
 from knnmt.server.rights import needed
@@ -128,7 +128,8 @@ class Server:
 
     async def translate(self, desk: Desk, texts: Sequence[str | Inline], options: DecodingOptions) -> list[Translation]:
         """Translate texts, batched with those of other requests. TimeoutError after the time limit."""
-        self.doorkeeper.count_characters(desk.caller, sum(map(len, texts)))
+        size = sum(len(text if isinstance(text, str) else text.text) for text in texts)
+        self.doorkeeper.count_characters(desk.caller, size)
         return await self.worker.translate((await self.loaded(desk)).translator, texts, options)
 
     def trouble(self) -> str | None:
@@ -149,6 +150,8 @@ class Server:
             self.doorkeeper.replace(new.keys)
             if self.pool is not None:
                 self.pool.budget = new.budget
+                opened = set(new.desks.memories.values())
+                self.pool.keep(lambda key: not isinstance(key, TranslatorKey) or key.uses_only(opened))
             await anyio.to_thread.run_sync(self.record, caller, "reload")
         return new.restart
 
