@@ -128,7 +128,7 @@ class Server:
 
     async def translate(self, desk: Desk, texts: Sequence[str | Inline], options: DecodingOptions) -> list[Translation]:
         """Translate texts, batched with those of other requests. TimeoutError after the time limit."""
-        self.doorkeeper.count_characters(desk.caller, sum(map(len, texts)))
+        self.doorkeeper.count_characters(desk.caller, sum(len(getattr(text, "text", text)) for text in texts))
         return await self.worker.translate((await self.loaded(desk)).translator, texts, options)
 
     def trouble(self) -> str | None:

@@ -30,6 +30,7 @@ NAMES = {
     "pt-BR": "Portuguese (Brazilian)", "pt-PT": "Portuguese (European)",
 }  # fmt: skip
 GLOSSARIES = 5  # of a request
+QUOTA_EXCEEDED, LONG = 456, 600  # DeepL's status for limits that hold longer than these seconds
 REPEATED = ("text", "ignore_tags", "glossary_ids")
 
 
@@ -55,8 +56,11 @@ class DeepLRoute(APIRoute):
                 if refuse is None:
                     raise
                 refused = await refuse(request, error)
-                headers = {name: refused.headers[name] for name in ("retry-after",) if name in refused.headers}
-                return JSONResponse({"message": json.loads(refused.body)["error"]}, refused.status_code, headers)
+                wait = refused.headers.get("retry-after")
+                quota = refused.status_code == 429 and int(wait or 0) >= LONG
+                headers = {} if wait is None or quota else {"Retry-After": wait}
+                status = QUOTA_EXCEEDED if quota else refused.status_code
+                return JSONResponse({"message": json.loads(refused.body)["error"]}, status, headers)
 
         return answer
 
