@@ -11,6 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from knnmt import BuildSettings, Datastore
+from knnmt.corpus import Segment
 from knnmt.errors import UsageError
 from knnmt.model.checkpoint import Model
 from knnmt.server.app import create_team_app
@@ -217,3 +218,22 @@ def test_models_make_room_for_each_other(model_folder: Callable[[str], Path], mo
     assert pool.used <= (pool.budget or 0)
     assert two.translate([TEXT])  # whoever holds it may finish
     assert pool.translator(second, (), Translator) is not two
+
+
+def test_what_another_process_taught_is_listed(client: TestClient, place: Path, model: Model) -> None:
+    total = client.get("/v1/memory").json()["total"]
+    Datastore.open(place / "project").add([Segment("ein Baum", "a tree", "", "tree")], model)
+    listed = client.get("/v1/memory", params={"order": "recent"}).json()["segments"]
+    assert [each["id"] for each in listed] == ["tree"]
+    assert client.get("/v1/memory").json()["total"] == total + 1
+    assert client.put("/v1/memory/tree", json={"source": "ein Baum", "target": "the tree"}).status_code == 200
+
+
+def test_who_taught_survives_a_compaction(client: TestClient, place: Path, model: Model) -> None:
+    assert client.post("/v1/memory", json={"source": "ein Baum", "target": "a tree", "id": "tree"}).status_code == 201
+    Datastore.open(place / "project").compact(model, workers=1)
+    found = client.get("/v1/memory", params={"memory": "project", "q": "a tree"}).json()["segments"]
+    assert {(each["id"], each["author"]) for each in found if each["id"] == "tree"} == {("tree", "ada")}
+    Datastore.open(place / "project").compact(model, full=True, workers=1)
+    found = client.get("/v1/memory", params={"memory": "project", "q": "a tree"}).json()["segments"]
+    assert {(each["id"], each["author"]) for each in found if each["id"] == "tree"} == {("tree", "ada")}

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -200,6 +200,7 @@ class Server:
         uses them. Those of a caller who may not teach are queued for review; 403 if that is not possible either."""
         if not self.accepts_lessons(desk) or desk.learning is None:
             raise HTTPException(403, DISABLED)
+        segments = [line for segment in segments for line in _lines(segment)]
         if not self.may_teach(desk):
             return await self._suggest(caller, desk.learning, segments)
         memory, model = desk.learning, (await self.loaded(desk)).translator.model
@@ -310,6 +311,14 @@ def _allowed(request: Request, caller: Caller) -> Caller:
     if role != "open" and not includes(caller.role, role):
         raise HTTPException(403, f"not allowed: this needs the role {role}, and the key has {caller.role}")
     return caller
+
+
+def _lines(segment: Segment) -> list[Segment]:
+    """A lesson as texts are translated, line by line; as one if it has an id, or lines that are not each other's."""
+    lines = [[line for line in text.splitlines() if line.strip()] for text in (segment.source, segment.target)]
+    if segment.id is not None or len(lines[0]) != len(lines[1]) or len(lines[0]) < 2:
+        return [segment]
+    return [replace(segment, source=source, target=target) for source, target in zip(*lines, strict=True)]
 
 
 def _exceeds(size: int, limit: int, what: str) -> str:

@@ -39,8 +39,8 @@ RIGHTS: dict[tuple[str, str], Needed] = {
     ("GET", "/v1/memory"): "translate",
     ("GET", "/v1/memory/export"): "translate",
     ("POST", "/v1/memory"): "translate",  # queued for review, without the right to teach
-    ("PUT", "/v1/memory/{id:path}"): "translate",  # the same
-    ("DELETE", "/v1/memory/{id:path}"): "teach",
+    ("PUT", "/v1/memory/{id:segment}"): "translate",  # the same
+    ("DELETE", "/v1/memory/{id:segment}"): "teach",
     ("POST", "/v1/memory/import"): "teach",
     ("GET", "/v1/jobs/{id}"): "translate",  # one's own
     ("GET", "/v1/review"): "translate",  # one's own, and those of memories that one reviews
@@ -48,6 +48,33 @@ RIGHTS: dict[tuple[str, str], Needed] = {
     ("POST", "/v1/review/{id}/reject"): "translate",  # the same
     ("GET", "/v1/audit"): "admin",
     ("POST", "/v1/reload"): "admin",
+    ("GET", "/v1/matches"): "translate",
+    ("POST", "/v1/matches"): "translate",
+    # amaGama's
+    ("GET", "/tmserver/languages/"): "open",
+    ("GET", "/tmserver/{source}/{target}/unit/{text:path}"): "translate",
+    # DeepL's; documents and glossaries are one's own
+    ("POST", "/v2/translate"): "translate",
+    ("GET", "/v2/languages"): "translate",
+    ("POST", "/v2/languages"): "translate",
+    ("GET", "/v2/usage"): "translate",
+    ("POST", "/v2/usage"): "translate",
+    ("POST", "/v2/document"): "translate",
+    ("POST", "/v2/document/{id}"): "translate",
+    ("POST", "/v2/document/{id}/result"): "translate",
+    ("GET", "/v2/glossary-language-pairs"): "translate",
+    ("GET", "/v2/glossaries"): "translate",
+    ("POST", "/v2/glossaries"): "translate",
+    ("GET", "/v2/glossaries/{id}"): "translate",
+    ("GET", "/v2/glossaries/{id}/entries"): "translate",
+    ("DELETE", "/v2/glossaries/{id}"): "translate",
+    ("GET", "/v3/glossaries"): "translate",
+    ("POST", "/v3/glossaries"): "translate",
+    ("GET", "/v3/glossaries/{id}"): "translate",
+    ("GET", "/v3/glossaries/{id}/entries"): "translate",
+    ("PUT", "/v3/glossaries/{id}/dictionaries"): "translate",
+    ("DELETE", "/v3/glossaries/{id}/dictionaries"): "translate",
+    ("DELETE", "/v3/glossaries/{id}"): "translate",
     # for operators and programmers
     ("GET", "/metrics"): "translate",
     ("GET", "/docs"): "translate",

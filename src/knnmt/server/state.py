@@ -1,4 +1,4 @@
-"""The folder of what a server must not forget: review queue, audit log, callers' glossaries. One server uses it."""
+"""The folder of what a server must not forget: review queue, audit log, glossaries. One server at a time uses it."""
 
 import contextlib
 from pathlib import Path

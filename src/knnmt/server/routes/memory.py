@@ -9,6 +9,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
+from starlette.convertors import Convertor, register_url_convertor
 
 from knnmt.corpus import Segment
 from knnmt.corpus.signature import signature
@@ -18,6 +19,20 @@ from knnmt.server.desks import Memory
 from knnmt.server.imports import MAX_ID, SUFFIX, ImportStatus
 from knnmt.server.uploads import received
 
+
+class _SegmentId(Convertor[str]):
+    """An id in a path: any characters, also line feeds."""
+
+    regex = r"[\s\S]*"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("segment", _SegmentId())
 router = APIRouter(prefix="/v1", tags=["Memory"], dependencies=[Depends(admitted)])
 jobs = APIRouter(prefix="/v1/jobs", tags=["Memory"], dependencies=[Depends(known)])
 T = TypeVar("T")
@@ -111,7 +126,7 @@ async def added(
     return _shown_ids(await server.teach(caller, desk, segments))
 
 
-@router.put("/memory/{id:path}", response_model=Ids)
+@router.put("/memory/{id:segment}", response_model=Ids)
 async def changed(
     id: str, asked: Pair, request: Request, server: Serving, caller: Calling, memory: Named = None
 ) -> Any:
@@ -124,7 +139,7 @@ async def changed(
     return _shown_ids(await server.teach(caller, desk, [segment]))
 
 
-@router.delete("/memory/{id:path}", response_model=Ids)
+@router.delete("/memory/{id:segment}", response_model=Ids)
 async def removed(id: str, request: Request, server: Serving, caller: Calling, memory: Named = None) -> Any:
     """Delete a segment of the memory that learns."""
     desk = server.desk(caller, memories=memory)
