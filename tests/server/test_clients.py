@@ -207,4 +207,4 @@ Connection: keep-alive
     body = "text=Datei+%3Ct0%2F%3E%C3%B6ffnen&source_lang=DE&target_lang=EN&tag_handling=xml&preserve_formatting=1"
     status, answer = http(port, request, body)
     assert status == b"HTTP/1.1 200 OK"
-    assert answer == {"translations": [{"detected_source_language": "DE", "text": "Datei' <t0/>'öffnen'"}]}
+    assert answer == {"translations": [{"detected_source_language": "DE", "text": "Datei' <t0/>öffnen'"}]}

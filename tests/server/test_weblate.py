@@ -20,7 +20,7 @@ from .real import serving
 from .standin import StandIn, Store
 
 needs_weblate = pytest.mark.skipif(
-    not all(importlib.util.find_spec(name) for name in ("weblate", "django", "dateutil", "requests")),
+    not all(importlib.util.find_spec(name) for name in ("weblate", "django", "asgiref", "dateutil", "requests")),
     reason="Weblate is not installed",
 )
 SCRIPT = """
