@@ -84,8 +84,10 @@ class TranslateFields(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    text: Annotated[list[StrictStr], BeforeValidator(_one_or_several)] = Field(description="texts to translate")
-    target_lang: StrictStr = Field(description="target language", examples=["EN-US"])
+    text: Annotated[list[StrictStr], BeforeValidator(_one_or_several)] = Field(
+        min_length=1, description="texts to translate"
+    )
+    target_lang: StrictStr = Field(min_length=1, description="target language", examples=["EN-US"])
     source_lang: StrictStr | None = Field(default=None, description="source language; detected if it is not given")
     tag_handling: Literal["xml", "html"] | None = Field(default=None, description="kind of markup in the texts")
     ignore_tags: Annotated[list[StrictStr], BeforeValidator(_several)] = Field(
@@ -224,7 +226,6 @@ def usage_of(request: Request) -> Counter[str | None]:
 
 
 @router.get("/languages", response_model=list[LanguageOut], response_model_exclude_none=True)
-@router.post("/languages", include_in_schema=False, response_model=list[LanguageOut], response_model_exclude_none=True)
 async def languages(
     request: Request, server: Serving, caller: Calling, type: Literal["source", "target"] | None = None
 ) -> Any:
@@ -244,7 +245,6 @@ async def languages(
 
 
 @router.get("/usage", response_model=Usage)
-@router.post("/usage", include_in_schema=False, response_model=Usage)
 async def usage(request: Request, caller: Calling) -> Any:
     """Report how much the caller has translated."""
     return {"character_count": usage_of(request)[caller.id], "character_limit": LIMIT}

@@ -35,16 +35,18 @@ class DictionaryIn(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    source_lang: StrictStr = Field(description="source language", examples=["de"])
-    target_lang: StrictStr = Field(description="target language", examples=["en"])
-    entries: StrictStr = Field(description="terms: a source and a target term in each line")
-    entries_format: StrictStr = Field(description="tsv or csv", examples=["tsv"])
+    source_lang: StrictStr = Field(min_length=1, description="source language", examples=["de"])
+    target_lang: StrictStr = Field(min_length=1, description="target language", examples=["en"])
+    entries: StrictStr = Field(min_length=1, description="terms: a source and a target term in each line")
+    entries_format: StrictStr = Field(
+        min_length=1, description="kind of table", examples=["tsv"], json_schema_extra={"enum": ["tsv", "csv"]}
+    )
 
 
 class GlossaryIn(DictionaryIn):
     """A glossary of version 2."""
 
-    name: StrictStr = Field(max_length=MAX_NAME, description="name, for people")
+    name: StrictStr = Field(min_length=1, max_length=MAX_NAME, description="name, for people")
 
 
 class MultilingualGlossaryIn(BaseModel):
@@ -52,7 +54,7 @@ class MultilingualGlossaryIn(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    name: StrictStr = Field(max_length=MAX_NAME, description="name, for people")
+    name: StrictStr = Field(min_length=1, max_length=MAX_NAME, description="name, for people")
     dictionaries: list[DictionaryIn] = Field(min_length=1, max_length=DICTIONARIES)
 
 
