@@ -151,6 +151,14 @@ def test_a_project_counts_before_its_company(client: TestClient) -> None:
     assert client.post("/v1/translate", json={"q": TEXT, "target": "de", "memories": ["company"]}).status_code == 400
 
 
+def test_what_a_project_was_built_from_counts_before_a_lesson_of_its_company(client: TestClient, place: Path) -> None:
+    project = Datastore.open(place / "project")
+    text = next(project.segments()).source
+    client.post("/v1/memory", params={"memory": "company"}, json={"source": text, "target": COMPANY})
+    assert translated(client, q=text, memories=["company"])["text"] == COMPANY
+    assert translated(client, q=text)["text"] == project.matches(text)[0].segment.target
+
+
 def test_who_taught_what_is_kept(client: TestClient, place: Path) -> None:
     assert client.post("/suggest", json={"q": TEXT, "s": PROJECT, "source": "de", "target": "en"}).status_code == 200
     (first, *_) = client.get("/v1/memory", params={"order": "recent"}).json()["segments"]

@@ -1,5 +1,6 @@
 """Requests of all kinds, made from the interface's own description: none makes the server fail."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ from hypothesis import HealthCheck, Phase, settings
 from schemathesis import Case
 
 from knnmt.server.app import create_app
+from knnmt.server.rights import RIGHTS
 from knnmt.server.settings import ServerSettings
 
 from .real import serving
@@ -27,15 +29,10 @@ def port() -> Iterator[int]:
 def test_the_description_is_whole() -> None:
     description = APP.openapi()
     routes = {(method, path) for path, methods in description["paths"].items() for method in methods}
-    assert routes == {
-        ("get", "/languages"), ("post", "/translate"), ("post", "/detect"), ("post", "/suggest"), ("get", "/health"),
-        ("get", "/frontend/settings"), ("post", "/v1/translate"), ("get", "/v1/systems"), ("get", "/v1/memory"),
-        ("post", "/v1/memory"), ("put", "/v1/memory/{id}"), ("delete", "/v1/memory/{id}"),
-        ("post", "/v1/memory/import"), ("get", "/v1/memory/export"), ("get", "/v1/jobs/{id}"), ("get", "/ready"),
-        ("get", "/metrics"), ("post", "/translate_file"), ("get", "/download_file/{name}"), ("post", "/v1/files"),
-        ("get", "/v1/files/{id}"), ("get", "/v1/files/{id}/result"), ("delete", "/v1/files/{id}"), ("get", "/v1/me"),
-        ("get", "/v1/memories"),
-    }  # fmt: skip
+    listed = {(method.lower(), re.sub(r":\w+}", "}", path)) for method, path in RIGHTS}
+    assert routes <= listed
+    hidden = {("get", path) for path in ("/", "/page", "/docs", "/openapi.json", "/spec")}
+    assert listed - routes == hidden
     for methods in description["paths"].values():
         for about in methods.values():
             assert "422" not in about["responses"]
@@ -44,7 +41,7 @@ def test_the_description_is_whole() -> None:
 
 @schema.parametrize()
 @settings(
-    max_examples=25,
+    max_examples=12,
     deadline=None,
     derandomize=True,
     database=None,
@@ -56,5 +53,5 @@ def test_no_request_makes_the_server_fail(case: Case[Any], port: int) -> None:
     assert answer.status_code < 500 or answer.status_code in (503, 504), answer.text
     assert answer.status_code != 422
     if answer.status_code >= 400:
-        assert set(answer.json()) == {"error"}
+        assert set(answer.json()) in ({"error"}, {"message"})  # ours, DeepL's
     case.validate_response(answer, checks=[schemathesis.checks.response_schema_conformance])

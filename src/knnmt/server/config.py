@@ -13,7 +13,7 @@ from typing import Annotated, Any, Self, cast
 from pydantic import BeforeValidator, Field, ValidationError
 
 from knnmt.errors import KnnmtError, UsageError
-from knnmt.languages import Languages
+from knnmt.languages import Languages, closeness
 from knnmt.model.embedded import DEFAULT, EMBEDDED
 from knnmt.server.access import read_keys
 from knnmt.server.people import Key, Role
@@ -22,7 +22,8 @@ from knnmt.settings import Settings, refusal
 from knnmt.store.manifest import read_manifest
 from knnmt.store.memories import folder_names
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*$")]
+MemoryName = Annotated[str, Field(pattern=r"^[^\x00-\x1f,]+$")]
+KeyName = Annotated[str, Field(pattern=r"^[^\s#]\S*$")]
 _SIZE = re.compile(r"\s*([\d.]+)\s*([KMGT]?)i?B?\s*", re.IGNORECASE)
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -52,7 +53,7 @@ class MemoryConfig(Settings):
 
     store: Path = Field(description="folder of the store")
     glossary: Path | None = Field(default=None, description="terms of this memory; they count before the pair's")
-    weight: float = Field(default=1.0, gt=0, description="weight of its entries in p_kNN")
+    weight: float = Field(default=1.0, ge=0, allow_inf_nan=False, description="weight of its entries in p_kNN")
 
 
 class PairConfig(Settings):
@@ -96,9 +97,9 @@ class ServerConfig(Settings):
     )
     state: Path | None = Field(default=None, description="folder for review queue and audit log")
     suggestions: bool = Field(default=True, description="let those who may not teach suggest, for review")
-    memories: dict[Name, MemoryConfig] = Field(default={}, description="stores by name")
+    memories: dict[MemoryName, MemoryConfig] = Field(default={}, description="stores by name")
     pairs: tuple[PairConfig, ...] = Field(default=tuple(PairConfig(model=name) for name in EMBEDDED), min_length=1)
-    keys: dict[Name, KeyConfig] = Field(default={}, description="keys by name")
+    keys: dict[KeyName, KeyConfig] = Field(default={}, description="keys by name")
 
     @classmethod
     def of_stores(cls, stores: Collection[Path] | Mapping[Path, float], pair: PairConfig, **given: Any) -> Self:
@@ -107,7 +108,7 @@ class ServerConfig(Settings):
         With the embedded models and no languages named, their other directions are served without a memory.
         """
         weights = stores if isinstance(stores, Mapping) else dict.fromkeys(stores, 1.0)
-        names = folder_names(list(stores))
+        names = tuple(re.sub(r"[\x00-\x1f,]", "_", name) for name in folder_names(list(stores)))
         memories = {
             name: MemoryConfig(store=path, weight=weights[path]) for name, path in zip(names, stores, strict=True)
         }
@@ -116,7 +117,8 @@ class ServerConfig(Settings):
             of_stores = [read_manifest(path).languages for path in list(stores)[-1:]]
             langs = (of_stores or [EMBEDDED[0].partition("-")[2]])[0]
             pair = pair.model_copy(update={"langs": langs})
-            others = [name for name in EMBEDDED if Languages.parse(name.partition("-")[2]) != Languages.parse(langs)]
+            source = Languages.parse(langs).source
+            others = [name for name in EMBEDDED if not closeness(name.split("-")[1], source)]
             directions = [
                 PairConfig(model=name, memories=(), device=pair.device, precision=pair.precision) for name in others
             ]

@@ -24,7 +24,7 @@ from knnmt.server.imports import Imports
 from knnmt.server.metrics import Metrics
 from knnmt.server.middleware import CLOSED
 from knnmt.server.model_pool import ModelPool
-from knnmt.server.opening import open_desks
+from knnmt.server.opening import TranslatorKey, open_desks
 from knnmt.server.people import Caller, Key, includes
 from knnmt.server.review import Suggestion
 from knnmt.server.rights import needed
@@ -41,7 +41,7 @@ T = TypeVar("T")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-NO_MEMORY = "this server has no memory: start it with --store"
+NO_MEMORY = "there is no memory for these languages"
 DISABLED = "Suggestions are disabled on this server."  # LibreTranslate's words
 
 
@@ -128,7 +128,8 @@ class Server:
 
     async def translate(self, desk: Desk, texts: Sequence[str | Inline], options: DecodingOptions) -> list[Translation]:
         """Translate texts, batched with those of other requests. TimeoutError after the time limit."""
-        self.doorkeeper.count_characters(desk.caller, sum(len(getattr(text, "text", text)) for text in texts))
+        size = sum(len(text if isinstance(text, str) else text.text) for text in texts)
+        self.doorkeeper.count_characters(desk.caller, size)
         return await self.worker.translate((await self.loaded(desk)).translator, texts, options)
 
     def trouble(self) -> str | None:
@@ -149,6 +150,8 @@ class Server:
             self.doorkeeper.replace(new.keys)
             if self.pool is not None:
                 self.pool.budget = new.budget
+                opened = set(new.desks.memories.values())
+                self.pool.keep(lambda key: not isinstance(key, TranslatorKey) or key.uses_only(opened))
             await anyio.to_thread.run_sync(self.record, caller, "reload")
         return new.restart
 
@@ -315,7 +318,7 @@ def _allowed(request: Request, caller: Caller) -> Caller:
 
 def _lines(segment: Segment) -> list[Segment]:
     """A lesson as texts are translated, line by line; as one if it has an id, or lines that are not each other's."""
-    lines = [[line for line in text.splitlines() if line.strip()] for text in (segment.source, segment.target)]
+    lines = [[line.strip() for line in text.splitlines() if line.strip()] for text in (segment.source, segment.target)]
     if segment.id is not None or len(lines[0]) != len(lines[1]) or len(lines[0]) < 2:
         return [segment]
     return [replace(segment, source=source, target=target) for source, target in zip(*lines, strict=True)]

@@ -66,7 +66,8 @@ class ModelPool:
         self.budget, self._load = budget, load
         self._loaded: OrderedDict[ModelSpec, _Loaded] = OrderedDict()  # the least recently used first
         self._sizes: dict[ModelSpec, int] = {}
-        self._changing = threading.Lock()
+        self._loading = threading.Lock()  # held while a model is loaded or a translator made, which takes seconds
+        self._changing = threading.Lock()  # held while `_loaded` changes, which takes no time
         self.loading: str | None = None
         self._since = 0.0  # when that began, on the monotonic clock
 
@@ -81,21 +82,27 @@ class ModelPool:
     def translator(self, spec: ModelSpec, key: Hashable, make: Callable[[Model], Translator]) -> Translator:
         """The translator of a model and some memories; loads and makes what is missing, which may take seconds."""
         found = self._loaded.get(spec)
-        if found is None or key not in found.translators:
-            with self._changing:
+        translator = found.translators.get(key) if found is not None else None
+        if translator is None:
+            with self._loading:
                 found = self._loaded.get(spec) or self._add(spec)
-                if key not in found.translators:
-                    found.translators[key] = make(found.model)
-        if next(reversed(self._loaded), None) != spec:
-            with self._changing:
-                if spec in self._loaded:
-                    self._loaded.move_to_end(spec)
-        return found.translators[key]
+                translator = found.translators.get(key) or make(found.model)
+                found.translators[key] = translator
+        with self._changing:
+            if spec in self._loaded:
+                self._loaded.move_to_end(spec)
+        return translator
 
     def has(self, spec: ModelSpec, key: Hashable) -> bool:
         """Whether a translator is there at once."""
         found = self._loaded.get(spec)
         return found is not None and key in found.translators
+
+    def keep(self, wanted: Callable[[Hashable], bool]) -> None:
+        """Forget the translators that are not wanted any more, by their keys, and with them the stores they opened."""
+        with self._changing:
+            for each in self._loaded.values():
+                each.translators = {key: made for key, made in each.translators.items() if wanted(key)}
 
     @property
     def used(self) -> int:
@@ -120,13 +127,15 @@ class ModelPool:
         self._make_room(size)
         if self.budget is not None and size > self.budget:
             _log.warning("%s takes %d MB, more than the budget of %d MB", spec.title, size >> 20, self.budget >> 20)
-        made = self._loaded[spec] = _Loaded(model, size)
+        with self._changing:
+            made = self._loaded[spec] = _Loaded(model, size)
         return made
 
     def _make_room(self, size: int) -> None:
         """Unload the least recently used models until there is room for so many bytes, or none is left."""
         while self.budget is not None and self._loaded and self.used + size > self.budget:
-            spec, _ = self._loaded.popitem(last=False)
+            with self._changing:
+                spec, _ = self._loaded.popitem(last=False)
             _log.info("unloading %s", spec.title)
 
 

@@ -1,8 +1,9 @@
 """Opening what a configuration names: memories once each, pairs with their glossaries; models are loaded on demand."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from knnmt.errors import KnnmtError, UsageError
 from knnmt.languages import Languages
@@ -20,10 +21,26 @@ from knnmt.text.glossary import Glossary
 from knnmt.translate import Translator
 
 
+class TranslatorKey(NamedTuple):
+    """What tells the translators of a model apart."""
+
+    memories: tuple[tuple[Memory, float], ...] = ()
+    system: str | None = None
+    settings: Path | None = None
+
+    def uses_only(self, memories: Collection[Memory]) -> bool:
+        """Whether all of its memories are among these."""
+        return all(memory in memories for memory, _ in self.memories)
+
+
 def open_desks(config: ServerConfig, pool: ModelPool, before: Desks | None = None) -> Desks:
     """The pairs and memories of a configuration. What `before` has opened is used again."""
     memories = [_memory(name, one, before) for name, one in config.memories.items()]
     known = {memory.name: memory for memory in memories}
+    places: dict[Path, str] = {}
+    for name, one in config.memories.items():
+        if (other := places.setdefault(one.store.resolve(), name)) != name:
+            raise UsageError(f"memories.{name}: this is the store of memories.{other}")
     directions: list[Direction] = []
     for number, pair in enumerate(config.pairs):
         direction = _direction(pair, known, config.memories, pool)
@@ -62,8 +79,9 @@ def _direction(
     spec = _spec(pair, str(languages) if pair.model == DEFAULT else pair.langs)
     retrieval = None if pair.settings is None else Tuned.load(pair.settings)
 
-    def key(chosen: tuple[str, ...]) -> Hashable:
-        return tuple((known[name], configs[name].weight) for name in chosen), pair.system, pair.settings
+    def key(chosen: tuple[str, ...]) -> TranslatorKey:
+        weighted = tuple((known[name], configs[name].weight) for name in chosen)
+        return TranslatorKey(weighted, pair.system, pair.settings)
 
     def translator(chosen: tuple[str, ...]) -> Translator:
         return pool.translator(spec, key(chosen), lambda model: make(model, chosen))
@@ -86,7 +104,7 @@ def _languages(pair: PairConfig, known: Mapping[str, Memory], pool: ModelPool) -
         return known[pair.memories[0]].languages
     if pair.model in EMBEDDED:
         return Languages.parse(pair.model.partition("-")[2])
-    return languages_of(pool.translator(_spec(pair, pair.langs), (), Translator))
+    return languages_of(pool.translator(_spec(pair, pair.langs), TranslatorKey(), Translator))
 
 
 def _spec(pair: PairConfig, langs: str | None) -> ModelSpec:

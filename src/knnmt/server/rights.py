@@ -70,6 +70,7 @@ RIGHTS: dict[tuple[str, str], Needed] = {
     ("POST", "/v3/glossaries"): "translate",
     ("GET", "/v3/glossaries/{id}"): "translate",
     ("GET", "/v3/glossaries/{id}/entries"): "translate",
+    ("PATCH", "/v3/glossaries/{id}"): "translate",
     ("PUT", "/v3/glossaries/{id}/dictionaries"): "translate",
     ("DELETE", "/v3/glossaries/{id}/dictionaries"): "translate",
     ("DELETE", "/v3/glossaries/{id}"): "translate",

@@ -42,8 +42,6 @@ class Memories(Numbering):
 
     def __init__(self, paths: Paths, names: Sequence[str] | None = None) -> None:
         self.paths = [Path(path) for path in paths]
-        if len({path.resolve() for path in self.paths}) < len(self.paths):
-            raise StoreError(f"the same store is given twice: {', '.join(map(str, self.paths))}")
         self.weights = _weights(paths)
         self.memory_names = folder_names(self.paths) if names is None else tuple(names)
         self._open()
@@ -195,8 +193,12 @@ def _weights(paths: Paths) -> tuple[float, ...]:
 def folder_names(paths: Sequence[Path]) -> tuple[str, ...]:
     """The names of the stores' folders, each with as much of its path as tells all of them apart."""
     parts = [path.resolve().parts for path in paths]
-    several = (tuple("/".join(each[-count:]) for each in parts) for count in range(1, max(map(len, parts)) + 1))
-    return next(names for names in several if len(set(names)) == len(names))
+    if len(set(parts)) < len(parts):
+        raise StoreError(f"the same store is given twice: {', '.join(map(str, paths))}")
+    several = (
+        tuple("/".join(each[-count:]) for each in parts) for count in range(1, max(map(len, parts), default=0) + 1)
+    )
+    return next((names for names in several if len(set(names)) == len(names)), ())
 
 
 def _keys(part: Part, rows: Int64) -> NDArray[np.float32]:

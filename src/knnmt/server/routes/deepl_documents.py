@@ -81,6 +81,7 @@ async def upload(request: Request, server: Serving) -> Any:
         terms = terms_of(glossaries_of(request), caller, ids, asked.source_lang, asked.target_lang)
         desk = await server.loaded(server.desk(caller, asked.source_lang or "auto", asked.target_lang))
         options = DecodingOptions(beam=server.settings.beam, glossary=desk.glossaries.of(terms))
+        server.doorkeeper.count_characters(caller, sent.file.size)
         job = server.documents.start(sent, desk, options, HowToRead())
     return {"document_id": job.id, "document_key": _key(job.id)}
 

@@ -104,6 +104,7 @@ async def upload(request: Request, server: Serving) -> Any:
         columns = tuple(name.strip() for name in asked.columns.split(",") if name.strip())
         options = DecodingOptions(beam=server.settings.beam, glossary=desk.glossaries.of(asked.glossary))
         how = HowToRead(asked.format, columns, asked.everything)
+        server.doorkeeper.count_characters(caller, sent.file.size)
         return server.documents.start(sent, desk, options, how).status()
 
 
@@ -141,6 +142,7 @@ async def translate_file(request: Request, server: Serving) -> Any:
         caller = server.caller(request, asked.api_key)
         desk = await server.loaded(server.desk(caller, asked.source, asked.target))
         options = DecodingOptions(beam=server.settings.beam, glossary=desk.glossaries.own)
+        server.doorkeeper.count_characters(caller, sent.file.size)
         job = server.documents.start(sent, desk, options, HowToRead())
     try:
         await while_connected(request, asyncio.wrap_future(job.finished))

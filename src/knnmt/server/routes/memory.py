@@ -113,7 +113,7 @@ async def listed(
     return await _scan(read)
 
 
-@router.post("/memory", response_model=Ids, status_code=201)
+@router.post("/memory", response_model=Ids, response_model_exclude_unset=True, status_code=201)
 async def added(
     asked: NewSegment | list[NewSegment], request: Request, server: Serving, caller: Calling, memory: Named = None
 ) -> Any:
@@ -126,7 +126,7 @@ async def added(
     return _shown_ids(await server.teach(caller, desk, segments))
 
 
-@router.put("/memory/{id:segment}", response_model=Ids)
+@router.put("/memory/{id:segment}", response_model=Ids, response_model_exclude_unset=True)
 async def changed(
     id: str, asked: Pair, request: Request, server: Serving, caller: Calling, memory: Named = None
 ) -> Any:
@@ -139,7 +139,7 @@ async def changed(
     return _shown_ids(await server.teach(caller, desk, [segment]))
 
 
-@router.delete("/memory/{id:segment}", response_model=Ids)
+@router.delete("/memory/{id:segment}", response_model=Ids, response_model_exclude_unset=True)
 async def removed(id: str, request: Request, server: Serving, caller: Calling, memory: Named = None) -> Any:
     """Delete a segment of the memory that learns."""
     desk = server.desk(caller, memories=memory)
@@ -152,7 +152,7 @@ async def removed(id: str, request: Request, server: Serving, caller: Calling, m
 
 
 def _shown_ids(taught: Taught) -> dict[str, Any]:
-    return {"ids": taught.ids, "queued": taught.queued}
+    return {"ids": taught.ids} | ({"queued": taught.queued} if taught.queued else {})
 
 
 def _found(memories: Sequence[Memory], id: str) -> Segment:
