@@ -217,9 +217,10 @@ async def replaced(id: str, asked: DictionaryIn, request: Request, server: Servi
     """Replace a dictionary of a glossary, or add one."""
     glossary = glossaries_of(request).find(caller, id)
     new = _read(server, caller, [asked])
-    if len(glossary.dictionaries | new) > DICTIONARIES:
+    every = {**glossary.dictionaries, **new}
+    if len(every) > DICTIONARIES:
         raise HTTPException(400, f"Too many dictionaries: a glossary may have {DICTIONARIES}")
-    await _put(request, server, caller, replace(glossary, dictionaries={**glossary.dictionaries, **new}))
+    await _put(request, server, caller, replace(glossary, dictionaries=every))
     ((languages, some),) = new.items()
     return _dictionary(languages, some)
 
