@@ -170,3 +170,41 @@ def test_what_is_no_http_harms_nobody(port: int) -> None:
     status, _, _ = exchange(port, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n")
     assert status.startswith(b"HTTP/1.1 400")
     assert http(port, "GET /health HTTP/1.1\nHost: x")[1] == {"status": "ok"}
+
+
+# ------------------------------------------------------------------------------------------- libraries, as they are
+
+
+def test_libretranslatepy(port: int) -> None:
+    client = pytest.importorskip("libretranslatepy").LibreTranslateAPI(f"http://127.0.0.1:{port}/")
+    assert client.translate("Speichern", "de", "en") == "Save"
+    assert client.detect("Wo ist der nächste Bahnhof?")[0]["language"] == "de"
+    assert [each["code"] for each in client.languages()] == ["de", "en"]
+
+
+def test_deep_translator(port: int) -> None:
+    """It refuses languages by a list of its own, and needs a key: any will do here."""
+    translators = pytest.importorskip("deep_translator")
+    own = {"base_url": f"http://127.0.0.1:{port}/", "api_key": "x"}
+    client = translators.LibreTranslator(
+        source="de", target="en", use_free_api=False, custom_url=own["base_url"], **own
+    )
+    assert client.translate("Speichern") == "Save"
+    assert client.translate_batch(["Speichern", "Guten Tag"]) == ["Save", "Guten' Tag'"]
+
+
+def test_omegat_by_deepls_interface(port: int) -> None:
+    """As the documentation of DeepL's API has it: a form with the key in a header."""
+    request = """
+POST /v2/translate HTTP/1.1
+Content-Type: application/x-www-form-urlencoded
+Authorization: DeepL-Auth-Key any
+Content-Length: {length}
+User-Agent: OmegaT 6.0.0
+Host: localhost:5000
+Connection: keep-alive
+"""
+    body = "text=Datei+%3Ct0%2F%3E%C3%B6ffnen&source_lang=DE&target_lang=EN&tag_handling=xml&preserve_formatting=1"
+    status, answer = http(port, request, body)
+    assert status == b"HTTP/1.1 200 OK"
+    assert answer == {"translations": [{"detected_source_language": "DE", "text": "Datei' <t0/>öffnen'"}]}

@@ -162,7 +162,7 @@ def test_multilingual_glossaries(client: deepl.DeepLClient) -> None:
     more = MultilingualGlossaryDictionaryEntries("DE", "EN", {"Bank": "bench", "Konto": "ledger"})
     client.update_multilingual_glossary_dictionary(made, more)
     content = client.get_multilingual_glossary_entries(made, "DE", "EN").dictionaries[0]
-    assert content.entries == "Konto\tledger\nBank\tbench"
+    assert str(content.entries) == "Konto\tledger\nBank\tbench"
     replaced = MultilingualGlossaryDictionaryEntries("DE", "EN", {"Bank": "bank"})
     assert client.replace_multilingual_glossary_dictionary(made, replaced).entry_count == 1
     client.update_multilingual_glossary_name(made, "renamed")

@@ -7,6 +7,8 @@ from starlette.testclient import TestClient
 
 from knnmt.server.detection import detected, foreign, ranked
 
+from .team import team
+
 OWN = ("de", "en")
 OTHERS = {
     "fr": "Veuillez saisir votre nom d’utilisateur et votre mot de passe.",
@@ -64,3 +66,19 @@ def test_the_tags_of_the_server_are_used() -> None:
     assert ranked("Onde fica a estação de comboios mais próxima?", ("pt-BR", "en"))[0].language == "pt-BR"
     assert ranked(OTHERS["zh"], ("zh-Hans", "en"))[0].language == "zh-Hans"
     assert ranked("Hvor er den nærmeste jernbanestasjonen?", ("nb", "en"))[0].language in ("nb", "da")
+
+
+def test_a_server_of_several_pairs_translates_from_what_it_finds() -> None:
+    with TestClient(team(None, keys=[]), base_url="http://localhost") as client:
+        known = {each["code"]: each["targets"] for each in client.get("/languages").json()}
+        assert known == {"de": ["en"], "en": ["de"]}
+        asked = {"q": ["Wo ist der Bahnhof?", "Where is the station?"], "source": "auto"}
+        found = client.post("/translate", json=asked | {"target": "de"}).json()
+        assert [each["language"] for each in found["detectedLanguage"]] == ["de", "en"]
+        assert found["translatedText"] == ["Wo ist der Bahnhof?", "Where' is' the' station?'"]
+        found = client.post("/translate", json=asked | {"target": "en"}).json()
+        assert found["translatedText"] == ["Wo' ist' der' Bahnhof?'", "Where is the station?"]
+        targets = client.get("/v2/languages?type=target").json()
+        assert [each["language"] for each in targets] == ["EN-GB", "EN-US", "DE"]
+        made = client.post("/v2/translate", json={"text": "Where is the station?", "target_lang": "DE"}).json()
+        assert made["translations"] == [{"detected_source_language": "EN", "text": "Where' is' the' station?'"}]

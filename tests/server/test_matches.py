@@ -12,6 +12,7 @@ from knnmt.server import match_index
 from knnmt.server.desks import Memory
 from knnmt.server.match_index import MatchIndex
 from knnmt.store.store import Store
+from knnmt.translate.fuzzy import FuzzyIndex
 
 from ..build.examples import written
 from ..oracle import datastore as oracle
@@ -56,7 +57,7 @@ def test_what_is_taught_or_removed_counts_at_once(client: TestClient) -> None:
 
 
 def test_requests_are_bounded(client: TestClient, serve: Serve) -> None:
-    for change in ({"limit": 51}, {"limit": 0}, {"least": 0.1}, {"q": ""}, {"least": "nan"}):
+    for change in ({"limit": "51"}, {"limit": "0"}, {"least": "0.1"}, {"q": ""}, {"least": "nan"}):
         assert client.get("/v1/matches", params={"q": "a"} | change).status_code == 400, change
     assert client.post("/v1/matches", json={"q": "x" * 60_000}).status_code == 400
     assert client.post("/v1/matches", json={"q": "a", "memories": ["nowhere"]}).status_code == 404
@@ -80,7 +81,7 @@ def test_sealed_parts_are_indexed_once_and_lessons_anew(tmp_path: Path, monkeypa
     memory, index = Memory("one", Languages("de", "en"), store), MatchIndex()
     every = list(store.segments())
     made: list[int] = []
-    build = match_index.FuzzyIndex
+    build = FuzzyIndex
 
     def counted(store: Store, segments: object) -> object:
         made.append(1)

@@ -109,7 +109,7 @@ def test_a_store_that_is_replaced_meanwhile_is_copied_again(
     store: Store, parts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`compact` publishes other parts and removes the old ones while they are being copied."""
-    add, done = module._add_sealed, []
+    add, done = module._add_sealed, list[int]()
 
     def replace_then_add(*given: object) -> None:
         if not done:

@@ -93,6 +93,24 @@ def _gathered(pairs: list[tuple[str, str]], repeated: Collection[str]) -> dict[s
 
 def body_schema(model: type[BaseModel], *, form: bool = True) -> dict[str, Any]:
     """The OpenAPI description of a request body."""
-    schema = model.model_json_schema()
+    schema = schema_of(model)
     kinds = ["application/json", *(["application/x-www-form-urlencoded", "multipart/form-data"] if form else [])]
     return {"requestBody": {"required": True, "content": {kind: {"schema": schema} for kind in kinds}}}
+
+
+def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """The JSON schema of a model, without references: they would point to another place in OpenAPI's document."""
+    schema = model.model_json_schema()
+    parts: dict[str, Any] = schema.pop("$defs", {})
+
+    def inlined(part: Any) -> Any:
+        if isinstance(part, list):
+            return [inlined(each) for each in part]
+        if not isinstance(part, dict):
+            return part
+        if "$ref" in part:
+            return inlined(parts[part["$ref"].rpartition("/")[2]])
+        return {name: inlined(each) for name, each in part.items()}
+
+    whole: dict[str, Any] = inlined(schema)
+    return whole

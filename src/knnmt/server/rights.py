@@ -56,9 +56,7 @@ RIGHTS: dict[tuple[str, str], Needed] = {
     # DeepL's; documents and glossaries are one's own
     ("POST", "/v2/translate"): "translate",
     ("GET", "/v2/languages"): "translate",
-    ("POST", "/v2/languages"): "translate",
     ("GET", "/v2/usage"): "translate",
-    ("POST", "/v2/usage"): "translate",
     ("POST", "/v2/document"): "translate",
     ("POST", "/v2/document/{id}"): "translate",
     ("POST", "/v2/document/{id}/result"): "translate",

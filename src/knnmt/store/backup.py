@@ -101,7 +101,7 @@ def _add_sealed(tar: tarfile.TarFile, path: Path, name: str, file: File) -> None
         if os.fstat(opened.fileno()).st_size != file.size:
             raise StoreError(f"{path} is corrupt: its size does not fit")
         reader = _Hashing(opened)
-        tar.addfile(_member(name, file.size), reader)  # type: ignore[arg-type]
+        tar.addfile(_member(name, file.size), reader)
     if reader.hash.hexdigest() != file.checksum:
         raise StoreError(f"{path} is corrupt: its checksum does not fit; restore it from an older backup")
 

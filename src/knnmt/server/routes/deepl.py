@@ -30,6 +30,7 @@ NAMES = {
     "pt-BR": "Portuguese (Brazilian)", "pt-PT": "Portuguese (European)",
 }  # fmt: skip
 GLOSSARIES = 5  # of a request
+QUOTA_EXCEEDED, LONG = 456, 600  # DeepL's status for limits that hold longer than these seconds
 REPEATED = ("text", "ignore_tags", "glossary_ids")
 
 
@@ -55,8 +56,11 @@ class DeepLRoute(APIRoute):
                 if refuse is None:
                     raise
                 refused = await refuse(request, error)
-                headers = {name: refused.headers[name] for name in ("retry-after",) if name in refused.headers}
-                return JSONResponse({"message": json.loads(refused.body)["error"]}, refused.status_code, headers)
+                wait = refused.headers.get("retry-after")
+                quota = refused.status_code == 429 and int(wait or 0) >= LONG
+                headers = {} if wait is None or quota else {"Retry-After": wait}
+                status = QUOTA_EXCEEDED if quota else refused.status_code
+                return JSONResponse({"message": json.loads(refused.body)["error"]}, status, headers)
 
         return answer
 
@@ -80,8 +84,10 @@ class TranslateFields(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    text: Annotated[list[StrictStr], BeforeValidator(_one_or_several)] = Field(description="texts to translate")
-    target_lang: StrictStr = Field(description="target language", examples=["EN-US"])
+    text: Annotated[list[StrictStr], BeforeValidator(_one_or_several)] = Field(
+        min_length=1, description="texts to translate"
+    )
+    target_lang: StrictStr = Field(min_length=1, description="target language", examples=["EN-US"])
     source_lang: StrictStr | None = Field(default=None, description="source language; detected if it is not given")
     tag_handling: Literal["xml", "html"] | None = Field(default=None, description="kind of markup in the texts")
     ignore_tags: Annotated[list[StrictStr], BeforeValidator(_several)] = Field(
@@ -220,7 +226,6 @@ def usage_of(request: Request) -> Counter[str | None]:
 
 
 @router.get("/languages", response_model=list[LanguageOut], response_model_exclude_none=True)
-@router.post("/languages", include_in_schema=False, response_model=list[LanguageOut], response_model_exclude_none=True)
 async def languages(
     request: Request, server: Serving, caller: Calling, type: Literal["source", "target"] | None = None
 ) -> Any:
@@ -240,7 +245,6 @@ async def languages(
 
 
 @router.get("/usage", response_model=Usage)
-@router.post("/usage", include_in_schema=False, response_model=Usage)
 async def usage(request: Request, caller: Calling) -> Any:
     """Report how much the caller has translated."""
     return {"character_count": usage_of(request)[caller.id], "character_limit": LIMIT}

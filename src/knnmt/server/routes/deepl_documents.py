@@ -35,7 +35,7 @@ class DocumentFields(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    target_lang: StrictStr = Field(description="target language", examples=["EN-US"])
+    target_lang: StrictStr = Field(min_length=1, description="target language", examples=["EN-US"])
     source_lang: StrictStr | None = Field(default=None, description="source language")
     formality: Literal["default", "more", "less", "prefer_more", "prefer_less"] = Field(default="default")
     glossary_id: StrictStr | None = Field(default=None, description="glossary to use; needs source_lang")
@@ -47,7 +47,7 @@ class KeyFields(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    document_key: StrictStr = Field(description="key from the upload")
+    document_key: StrictStr = Field(min_length=1, description="key from the upload")
 
 
 class Handle(BaseModel):

@@ -35,16 +35,18 @@ class DictionaryIn(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    source_lang: StrictStr = Field(description="source language", examples=["de"])
-    target_lang: StrictStr = Field(description="target language", examples=["en"])
-    entries: StrictStr = Field(description="terms: a source and a target term in each line")
-    entries_format: StrictStr = Field(description="tsv or csv", examples=["tsv"])
+    source_lang: StrictStr = Field(min_length=1, description="source language", examples=["de"])
+    target_lang: StrictStr = Field(min_length=1, description="target language", examples=["en"])
+    entries: StrictStr = Field(min_length=1, description="terms: a source and a target term in each line")
+    entries_format: StrictStr = Field(
+        min_length=1, description="kind of table", examples=["tsv"], json_schema_extra={"enum": ["tsv", "csv"]}
+    )
 
 
 class GlossaryIn(DictionaryIn):
     """A glossary of version 2."""
 
-    name: StrictStr = Field(max_length=MAX_NAME, description="name, for people")
+    name: StrictStr = Field(min_length=1, max_length=MAX_NAME, description="name, for people")
 
 
 class MultilingualGlossaryIn(BaseModel):
@@ -52,7 +54,7 @@ class MultilingualGlossaryIn(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    name: StrictStr = Field(max_length=MAX_NAME, description="name, for people")
+    name: StrictStr = Field(min_length=1, max_length=MAX_NAME, description="name, for people")
     dictionaries: list[DictionaryIn] = Field(min_length=1, max_length=DICTIONARIES)
 
 
@@ -215,9 +217,10 @@ async def replaced(id: str, asked: DictionaryIn, request: Request, server: Servi
     """Replace a dictionary of a glossary, or add one."""
     glossary = glossaries_of(request).find(caller, id)
     new = _read(server, caller, [asked])
-    if len(glossary.dictionaries | new) > DICTIONARIES:
+    every = {**glossary.dictionaries, **new}
+    if len(every) > DICTIONARIES:
         raise HTTPException(400, f"Too many dictionaries: a glossary may have {DICTIONARIES}")
-    await _put(request, server, caller, replace(glossary, dictionaries={**glossary.dictionaries, **new}))
+    await _put(request, server, caller, replace(glossary, dictionaries=every))
     ((languages, some),) = new.items()
     return _dictionary(languages, some)
 

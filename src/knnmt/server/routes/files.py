@@ -13,7 +13,7 @@ from pydantic_core import from_json
 from knnmt.documents.formats import BY_NAME
 from knnmt.server.dependencies import Recognised, Server, Serving, while_connected
 from knnmt.server.document_jobs import DocumentJob, DocumentStatus, HowToRead, raise_fault
-from knnmt.server.fields import validated
+from knnmt.server.fields import schema_of, validated
 from knnmt.server.glossaries import MAX_TERMS, TermIn
 from knnmt.server.routes.libretranslate import ApiKey
 from knnmt.server.uploads import ENVELOPE, Upload, received
@@ -66,7 +66,7 @@ class TranslatedFile(BaseModel):
 
 def form_schema(model: type[BaseModel]) -> dict[str, Any]:
     """The OpenAPI description of a form with a file."""
-    schema = model.model_json_schema()
+    schema = schema_of(model)
     schema["properties"] = {"file": BINARY} | schema["properties"]
     schema["required"] = ["file", *schema.get("required", [])]
     return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}

@@ -19,6 +19,7 @@ router = APIRouter(tags=["LibreTranslate"])
 FORMATS = ("text", "html")
 DETECTED, LEAST = 3, 0.05  # languages that `/detect` answers, and how likely all but the first are at least
 
+Text = Annotated[StrictStr, Field(min_length=1)]
 ApiKey = Annotated[StrictStr | None, Field(description="API key, if the server requires one")]
 
 
@@ -27,14 +28,18 @@ class TranslateFields(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    q: StrictStr | list[StrictStr] = Field(description="text, or list of texts", examples=["Guten Morgen!"])
-    source: StrictStr = Field(description="language code, or auto", examples=["de"])
-    target: StrictStr = Field(description="language code", examples=["en"])
+    q: Text | Annotated[list[StrictStr], Field(min_length=1)] = Field(
+        description="text, or list of texts", examples=["Guten Morgen!"]
+    )
+    source: Text = Field(description="language code, or auto", examples=["de"])
+    target: Text = Field(description="language code", examples=["en"])
     format: StrictStr = Field(
-        default="text", description="plain text, or HTML (tags are kept)", json_schema_extra={"enum": list(FORMATS)}
+        default="text", description="plain text, or HTML (tags are kept)", json_schema_extra={"enum": [*FORMATS, None]}
     )
     alternatives: Annotated[int, AfterValidator(lambda number: max(0, number))] = Field(
-        default=0, description="number of alternative translations"
+        default=0,
+        description="number of alternative translations",
+        json_schema_extra={"type": ["integer", "null"]},  # as all fields: null is as if it were not there
     )
     api_key: ApiKey = None
 
@@ -44,7 +49,7 @@ class DetectFields(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    q: StrictStr = Field(description="text", examples=["Guten Morgen!"])
+    q: Text = Field(description="text", examples=["Guten Morgen!"])
     api_key: ApiKey = None
 
 
@@ -53,10 +58,10 @@ class SuggestFields(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    q: StrictStr = Field(description="source text", examples=["Guten Morgen!"])
-    s: StrictStr = Field(description="its translation", examples=["Good morning!"])
-    source: StrictStr = Field(description="language code", examples=["de"])
-    target: StrictStr = Field(description="language code", examples=["en"])
+    q: Text = Field(description="source text", examples=["Guten Morgen!"])
+    s: Text = Field(description="its translation", examples=["Good morning!"])
+    source: Text = Field(description="language code", examples=["de"])
+    target: Text = Field(description="language code", examples=["en"])
     api_key: ApiKey = None
 
 

@@ -29,8 +29,10 @@ class Asked(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     q: StrictStr | list[StrictStr] = Field(description="text, or list of texts")
-    source: StrictStr | None = Field(default=None, description="source language; default: the first pair's")
-    target: StrictStr | None = Field(default=None, description="target language")
+    source: StrictStr | None = Field(
+        default=None, min_length=1, description="source language; default: the first pair's"
+    )
+    target: StrictStr | None = Field(default=None, min_length=1, description="target language")
     memories: list[StrictStr] | None = Field(default=None, description="names of memories; default: the pair's")
     limit: int = Field(default=FEWEST, ge=1, le=MOST, description="maximum matches of a text")
     least: float = Field(default=LEAST, ge=LOWEST, le=1, allow_inf_nan=False, description="minimum score")
@@ -75,8 +77,8 @@ async def matches_of_text(
     server: Serving,
     caller: Calling,
     q: Annotated[str, Query(min_length=1, description="text")],
-    source: Annotated[str | None, Query(description="source language; default: the first pair's")] = None,
-    target: Annotated[str | None, Query(description="target language")] = None,
+    source: Annotated[str | None, Query(min_length=1, description="source language; default: the first pair's")] = None,
+    target: Annotated[str | None, Query(min_length=1, description="target language")] = None,
     memories: Memories = None,
     limit: Limit = FEWEST,
     least: Least = LEAST,

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import anyio.to_thread
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
 
 from knnmt.server.dependencies import Calling, Serving, admitted, while_connected
 from knnmt.server.glossaries import MAX_TERMS, TermIn, placed
@@ -38,7 +38,7 @@ class Asked(BaseModel):
     )
     beam: int | None = Field(default=None, ge=1, description="beam size; default: the server's")
     alternatives: int = Field(default=0, ge=0, description="number of alternative translations")
-    evidence: bool = Field(default=False, description="include the evidence for each token")
+    evidence: StrictBool = Field(default=False, description="include the evidence for each token")
     glossary: list[TermIn] = Field(
         default=[], max_length=MAX_TERMS, description="terms that count before those of the server's glossary"
     )
