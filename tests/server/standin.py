@@ -10,6 +10,10 @@ from typing import Any, cast
 from knnmt.corpus import Segment
 from knnmt.errors import DataError, StoreError, UsageError
 from knnmt.evidence import Neighbour, TokenEvidence
+from knnmt.server.metrics import Metrics
+from knnmt.server.settings import ServerSettings
+from knnmt.server.work_items import DecodingOptions
+from knnmt.server.worker import Worker
 from knnmt.store.digests import one_line
 from knnmt.store.numbering import Match
 from knnmt.store.store import Added
@@ -32,6 +36,17 @@ class Store:
         self.parts = (SimpleNamespace(provides=lambda array: False),)  # built for no system
         self.held: dict[str, Segment] = {}
         self.memory_names = ("project",)
+        self.learns = True
+        self.standin: StandIn
+
+    def add(self, segments: Sequence[Segment], model: Any, *, bad: Callable[[DataError], None] | None = None) -> Added:
+        return self.standin.add(segments, bad=bad)
+
+    def remove(self, ids: Sequence[str]) -> list[str]:
+        return self.standin.remove(ids)
+
+    def refresh(self) -> bool:
+        return False
 
     @property
     def stores(self) -> "tuple[Store, ...]":
@@ -77,11 +92,23 @@ class Lines:
         return self.standin.store.matches(text)
 
 
+class Asked(Worker):
+    """A worker that is asked to translate with one translator."""
+
+    def __init__(self, translator: Translator, settings: ServerSettings, metrics: Metrics) -> None:
+        super().__init__(settings, metrics)
+        self.translator = translator
+
+    async def ask(self, texts: Sequence[str], options: DecodingOptions) -> list[Translation]:
+        return await self.translate(self.translator, texts, options)
+
+
 class StandIn:
     """Notes which batches it was given, and by which thread; `pause` is what each takes, `held` stops them all."""
 
     def __init__(self, pause: float = 0.0, store: Store | None = None) -> None:
         self.store, self.pause = store or Store(), pause
+        self.store.standin = self
         self.model = SimpleNamespace(
             name="stand-in", max_source=LONGEST, tokenizer=SimpleNamespace(source="de", target="en")
         )

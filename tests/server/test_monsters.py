@@ -11,8 +11,9 @@ from knnmt import Translator
 from knnmt.server.metrics import Metrics
 from knnmt.server.settings import ServerSettings
 from knnmt.server.work_items import DecodingOptions
-from knnmt.server.worker import Worker
 from knnmt.translate import TranslateSettings
+
+from .standin import Asked
 
 HOW = DecodingOptions(beam=2)
 
@@ -23,8 +24,8 @@ def translator() -> Translator:
 
 
 @pytest.fixture
-def worker(translator: Translator) -> Iterator[Worker]:
-    worker = Worker(translator, ServerSettings(time_limit=60), Metrics())
+def worker(translator: Translator) -> Iterator[Asked]:
+    worker = Asked(translator, ServerSettings(time_limit=60), Metrics())
     worker.start()
     yield worker
     worker.abandon()
@@ -47,23 +48,23 @@ def steps(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> list[float
 
 @pytest.mark.parametrize("monster", ["<a " * 16_000, "Der Hund schläft im Garten. " * 1700])
 def test_a_small_request_beside_a_monster_is_as_it_is_alone(
-    translator: Translator, worker: Worker, steps: list[float], monster: str
+    translator: Translator, worker: Asked, steps: list[float], monster: str
 ) -> None:
     small = "Der Ausschuss hat den Vorschlag angenommen."
     (alone,) = translator.translate([small], TranslateSettings(beam=2))
     before = len(steps)
 
     async def story() -> None:
-        large = asyncio.create_task(worker.translate([monster], HOW))
+        large = asyncio.create_task(worker.ask([monster], HOW))
         while len(steps) < before + 5:
             await asyncio.sleep(0.01)
-        (found,) = await asyncio.wait_for(worker.translate([small], HOW), 20)
+        (found,) = await asyncio.wait_for(worker.ask([small], HOW), 20)
         assert found == alone
         assert not large.done()
         large.cancel()
         await asyncio.sleep(0)
         given_up = time.monotonic()
-        await worker.translate([small], HOW)
+        await worker.ask([small], HOW)
         size = len(steps)
         await asyncio.sleep(0.3)
         assert len(steps) == size  # nothing of the monster is decoded any more
@@ -72,11 +73,11 @@ def test_a_small_request_beside_a_monster_is_as_it_is_alone(
     asyncio.run(story())
 
 
-def test_slices_make_the_translation_that_the_whole_has(translator: Translator, worker: Worker) -> None:
+def test_slices_make_the_translation_that_the_whole_has(translator: Translator, worker: Asked) -> None:
     text = " ".join(f"Der Hund Nummer {number} schläft im Garten, und die Katze sieht ihn." for number in range(20))
     how = DecodingOptions(beam=2, n_best=2)
     (expected,) = translator.translate([text], TranslateSettings(beam=2, n_best=2))
-    ((found,),) = [asyncio.run(worker.translate([text], how))]
+    ((found,),) = [asyncio.run(worker.ask([text], how))]
     assert (found.text, found.tokens) == (expected.text, expected.tokens)
     assert [each.tokens for each in found.alternatives] == [each.tokens for each in expected.alternatives]
     assert found.score == pytest.approx(expected.score, abs=1e-5)

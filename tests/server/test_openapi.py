@@ -33,7 +33,8 @@ def test_the_description_is_whole() -> None:
         ("post", "/v1/memory"), ("put", "/v1/memory/{id}"), ("delete", "/v1/memory/{id}"),
         ("post", "/v1/memory/import"), ("get", "/v1/memory/export"), ("get", "/v1/jobs/{id}"), ("get", "/ready"),
         ("get", "/metrics"), ("post", "/translate_file"), ("get", "/download_file/{name}"), ("post", "/v1/files"),
-        ("get", "/v1/files/{id}"), ("get", "/v1/files/{id}/result"), ("delete", "/v1/files/{id}"),
+        ("get", "/v1/files/{id}"), ("get", "/v1/files/{id}/result"), ("delete", "/v1/files/{id}"), ("get", "/v1/me"),
+        ("get", "/v1/memories"),
     }  # fmt: skip
     for methods in description["paths"].values():
         for about in methods.values():

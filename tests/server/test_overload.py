@@ -18,7 +18,7 @@ def test_what_cannot_be_done_in_time_is_refused_early() -> None:
 
             async def ask(number: int) -> None:
                 try:
-                    await worker.translate([f"drei kleine Wörter{number}"], HOW)
+                    await worker.ask([f"drei kleine Wörter{number}"], HOW)
                 except UnavailableError:
                     refused.append(len(standin.batches))
 

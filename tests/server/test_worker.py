@@ -14,16 +14,15 @@ from knnmt.errors import DataError, UsageError
 from knnmt.server.metrics import Metrics
 from knnmt.server.settings import ServerSettings
 from knnmt.server.work_items import DecodingOptions, UnavailableError
-from knnmt.server.worker import Worker
 
-from .standin import StandIn
+from .standin import Asked, StandIn
 
 HOW = DecodingOptions(beam=1)
 
 
 @asynccontextmanager
-async def working(standin: StandIn, **settings: Any) -> AsyncIterator[Worker]:
-    worker = Worker(standin.as_translator(), ServerSettings(**settings), Metrics())
+async def working(standin: StandIn, **settings: Any) -> AsyncIterator[Asked]:
+    worker = Asked(standin.as_translator(), ServerSettings(**settings), Metrics())
     worker.start()
     try:
         yield worker
@@ -40,14 +39,14 @@ async def until(true: Callable[[], bool]) -> None:
     raise AssertionError("it never came to that")
 
 
-def later(worker: Worker, texts: list[str], how: DecodingOptions = HOW) -> "asyncio.Task[list[str]]":
+def later(worker: Asked, texts: list[str], how: DecodingOptions = HOW) -> "asyncio.Task[list[str]]":
     async def translated() -> list[str]:
-        return [found.text for found in await worker.translate(texts, how)]
+        return [found.text for found in await worker.ask(texts, how)]
 
     return asyncio.create_task(translated())
 
 
-async def while_busy(standin: StandIn, worker: Worker) -> "asyncio.Task[list[str]]":
+async def while_busy(standin: StandIn, worker: Asked) -> "asyncio.Task[list[str]]":
     """Something is being translated, and does not end until the stand-in is opened."""
     standin.open.clear()
     first = later(worker, ["erst"])
@@ -172,7 +171,7 @@ def test_a_full_queue_takes_nothing_more() -> None:
             waiting = [later(worker, ["warten"]) for _ in range(3)]
             await asyncio.sleep(0.02)
             with pytest.raises(UnavailableError) as refused:
-                await worker.translate(["zu viel"], HOW)
+                await worker.ask(["zu viel"], HOW)
             assert 1 <= refused.value.retry_after <= 60
             long_job = asyncio.create_task(asyncio.to_thread(worker.call_blocking, lambda: 7))  # it waits however long
             standin.open.set()
@@ -243,7 +242,7 @@ def test_a_stop_finishes_what_is_there_and_takes_nothing_more() -> None:
             stopping.start()
             await until(lambda: not worker.ready)
             with pytest.raises(UnavailableError):
-                await worker.translate(["zu spät"], HOW)
+                await worker.ask(["zu spät"], HOW)
             standin.open.set()
             await asyncio.gather(first, *waiting)
             await asyncio.to_thread(stopping.join)

@@ -13,6 +13,7 @@ from pathlib import Path
 from fastapi import HTTPException, Request
 
 from knnmt.errors import DataError, UsageError
+from knnmt.server.people import ANYONE, Caller
 
 _LINE = re.compile(r"(?P<name>\S+)\s+(?P<digest>[0-9a-f]{64})(?:\s+(?P<limit>\d+))?")
 BUCKETS = 10_000  # clients tracked by the rate limiter; the least recently seen go first
@@ -25,6 +26,11 @@ class Key:
     name: str
     digest: str
     limit: int | None = None
+
+    @property
+    def caller(self) -> Caller:
+        """Who has it."""
+        return Caller(self.name, "teach", self.digest)
 
 
 def read_keys(path: Path) -> list[Key]:
@@ -70,8 +76,8 @@ def digest(key: str) -> str:
 class Doorkeeper:
     """Admits requests, or raises 403 or 429."""
 
-    def __init__(self, keys: list[Key], limit: int) -> None:
-        self._keys, self._limit = keys, limit
+    def __init__(self, keys: list[Key], limit: int, anyone: Caller = ANYONE) -> None:
+        self._keys, self._limit, self._anyone = keys, limit, anyone
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # requests left, and when counted
 
     @property
@@ -79,20 +85,20 @@ class Doorkeeper:
         """Whether requests must carry a key."""
         return bool(self._keys)
 
-    def admit(self, request: Request, key: str | None = None) -> str | None:
-        """Check the key, given or in the request's headers, apply the rate limit, and return the key's digest."""
+    def admit(self, request: Request, key: str | None = None) -> Caller:
+        """Who calls, by the key given or in the request's headers; the request counts towards the rate limit."""
         found = self._known(request, key)
         if found is None:
             client = request.client.host if request.client else ""
             self._count(f"@{client}", self._limit)
-            return None
+            return self._anyone
         self._count(found.digest, self._limit if found.limit is None else found.limit)
-        return found.digest
+        return found.caller
 
-    def owner(self, request: Request) -> str | None:
-        """Check the key in the request's headers, and return its digest: progress may be asked for at any rate."""
+    def recognise(self, request: Request) -> Caller:
+        """Who calls, by the key in the request's headers; not counted: progress may be asked for at any rate."""
         found = self._known(request, None)
-        return None if found is None else found.digest
+        return self._anyone if found is None else found.caller
 
     def _known(self, request: Request, key: str | None) -> Key | None:
         """The key of a request; None if the server has no keys."""

@@ -24,14 +24,13 @@ from knnmt.languages import Languages
 from knnmt.server.access import Doorkeeper, read_keys
 from knnmt.server.api_reference import api_reference
 from knnmt.server.dependencies import Server, Serving, known
-from knnmt.server.detection import Pair, languages_of
+from knnmt.server.desks import Desks
 from knnmt.server.document_jobs import DocumentJobs
 from knnmt.server.fields import explained
-from knnmt.server.glossaries import Glossaries
 from knnmt.server.imports import Imports
 from knnmt.server.metrics import Metrics
 from knnmt.server.middleware import FAILED, GuardMiddleware
-from knnmt.server.routes import files, libretranslate, memory, translation
+from knnmt.server.routes import callers, files, libretranslate, memory, translation
 from knnmt.server.settings import ServerSettings
 from knnmt.server.spool import Spool, remove_abandoned
 from knnmt.server.work_items import UnavailableError, log_failure
@@ -83,17 +82,14 @@ def create_app(
 ) -> FastAPI:
     """An application that serves a translator, and owns it from then on; `glossary` is for all requests."""
     settings = settings or ServerSettings()
-    languages = languages or languages_of(translator)
+    desks = Desks.of(translator, languages, glossary)
     metrics = Metrics()
-    worker = Worker(translator, settings, metrics)
+    worker = Worker(settings, metrics)
     spool = Spool(settings.disk)
-    glossaries = Glossaries(glossary, languages)
-    imports = Imports(translator, worker, metrics, languages)
-    documents = DocumentJobs(worker, settings, languages, spool)
+    imports = Imports(worker, metrics)
+    documents = DocumentJobs(worker, settings, spool)
     doorkeeper = Doorkeeper(read_keys(settings.keys) if settings.keys is not None else [], settings.rate_limit)
-    server = Server(
-        translator, settings, Pair(languages), worker, doorkeeper, metrics, imports, documents, spool, glossaries
-    )
+    server = Server(desks, settings, worker, doorkeeper, metrics, imports, documents, spool)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -122,6 +118,7 @@ def create_app(
     app.include_router(files.router)
     app.include_router(memory.router)
     app.include_router(memory.jobs)
+    app.include_router(callers.router)
     _add_monitoring(app)
     _add_page(app)
     _add_error_handlers(app)
@@ -157,8 +154,7 @@ def _add_monitoring(app: FastAPI) -> None:
     @app.get("/metrics", tags=["Server"], response_class=Response, dependencies=[Depends(known)])
     async def metrics(server: Serving) -> Response:
         """Metrics for Prometheus. It sends a key as its `authorization`, if the server requires one."""
-        if server.translator.store is not None:
-            server.metrics.memory.set(len(server.translator.store))
+        server.metrics.memory.set(sum(len(memory.store) for memory in server.desks.memories.values()))
         return Response(server.metrics.text(), media_type=PROMETHEUS)
 
 

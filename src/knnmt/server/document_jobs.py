@@ -23,12 +23,15 @@ from knnmt.documents.formats import SAMPLE, known
 from knnmt.documents.pretranslate import Tally, Translated, pretranslate, texts_of
 from knnmt.errors import DataError, KnnmtError, UsageError
 from knnmt.languages import Languages
+from knnmt.server.desks import Desk
+from knnmt.server.people import Caller
 from knnmt.server.settings import ServerSettings
 from knnmt.server.spool import FULL, RETRY, Spool, Spooled
 from knnmt.server.uploads import Upload
 from knnmt.server.work_items import STOPPING, DecodingOptions, TextRequest, UnavailableError, answer, log_failure
 from knnmt.server.worker import GRACE, Worker
 from knnmt.text.inline import Inline
+from knnmt.translate import Translator
 
 _log = logging.getLogger(__name__)
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
@@ -72,12 +75,11 @@ class DocumentStatus(BaseModel):
 
 @dataclass(frozen=True)
 class HowToRead:
-    """How to read and translate a document: what `knnmt translate` has as --format, --columns and --all."""
+    """How to read a document: what `knnmt translate` has as --format, --columns and --all."""
 
     format: str | None = None
     columns: tuple[str, ...] = ()
     everything: bool = False
-    options: DecodingOptions = field(default_factory=DecodingOptions)
 
 
 @dataclass(eq=False)
@@ -86,8 +88,11 @@ class DocumentJob:
 
     name: str
     result: str  # the name of the translated document
-    owner: str | None  # digest of the key that may have it; None: whoever knows the id
+    owner: str | None  # id of the caller who may have it; None: whoever knows the id
     file: Spooled
+    translator: Translator
+    languages: Languages
+    options: DecodingOptions
     how: HowToRead
     id: str = field(default_factory=lambda: secrets.token_hex(16))
     state: State = "waiting"
@@ -153,8 +158,8 @@ class Pool:
 class DocumentJobs:
     """The documents of a server, by id."""
 
-    def __init__(self, worker: Worker, settings: ServerSettings, languages: Languages, spool: Spool) -> None:
-        self._worker, self._settings, self._languages, self._spool = worker, settings, languages, spool
+    def __init__(self, worker: Worker, settings: ServerSettings, spool: Spool) -> None:
+        self._worker, self._settings, self._spool = worker, settings, spool
         self._jobs: dict[str, DocumentJob] = {}
         self._small, self._large = Pool(self._run), Pool(self._run)
 
@@ -172,7 +177,7 @@ class DocumentJobs:
     def _full(self, size: int) -> bool:
         return len(self._jobs) >= self._settings.max_files or self._spool.lacks(size)
 
-    def start(self, upload: Upload, owner: str | None, how: HowToRead) -> DocumentJob:
+    def start(self, upload: Upload, desk: Desk, options: DecodingOptions, how: HowToRead) -> DocumentJob:
         """Queue a document; 400 if its format is unknown."""
         name = plain_name(upload.name or "")
         if how.format is None:
@@ -182,16 +187,19 @@ class DocumentJobs:
         if len(self._jobs) >= self._settings.max_files:  # others may have come while it was received
             raise UnavailableError(FULL, RETRY)
         pool = self._small if upload.file.size <= SMALL else self._large
-        job = DocumentJob(name, result_name(name, self._languages.target), owner, upload.keep(), how)
+        result, translator = result_name(name, desk.languages.target), desk.translator
+        job = DocumentJob(
+            name, result, desk.caller.id, upload.keep(), translator, desk.languages, options, how
+        )  # fmt: skip
         self._jobs[job.id] = job
         pool.put(job)
         return job
 
-    def find(self, id: str, owner: str | None) -> DocumentJob:
-        """A document; 404 if there is none, or if it belongs to another key."""
+    def find(self, id: str, caller: Caller) -> DocumentJob:
+        """A document; 404 if there is none, or if it is another caller's."""
         self.expire()
         job = self._jobs.get(id)
-        if job is None or job.owner != owner:
+        if job is None or job.owner != caller.id:
             raise HTTPException(404, "no such file: it was removed, or never there")
         return job
 
@@ -249,12 +257,12 @@ class DocumentJobs:
         job.state = "running"
         how = job.how
         document = open_document(
-            job.file.path.read_bytes(), how.format, languages=self._languages, columns=how.columns, name=job.name
+            job.file.path.read_bytes(), how.format, languages=job.languages, columns=how.columns, name=job.name
         )
         job.total = texts_of(document, everything=how.everything)
 
         def translate(units: Sequence[Inline]) -> list[Translated]:
-            request = job.request = TextRequest(how.options, units, limited=False)
+            request = job.request = TextRequest(job.translator, job.options, units, limited=False)
             if job.cancelled.is_set():
                 raise CancelledError
             found = self._worker.translate_blocking(request)
@@ -265,7 +273,7 @@ class DocumentJobs:
             job.done += count
 
         job.tally = pretranslate(
-            document, translate, everything=how.everything, glossary=how.options.glossary, window=WINDOW,
+            document, translate, everything=how.everything, glossary=job.options.glossary, window=WINDOW,
             progress=progress,
         )  # fmt: skip
         content = document.to_bytes()

@@ -21,12 +21,13 @@ from pydantic import BaseModel
 
 from knnmt.corpus import CleanReport, CleanSettings, Languages, Segment, clean, read
 from knnmt.errors import DataError, KnnmtError, UsageError
+from knnmt.server.desks import Desk, Memory
 from knnmt.server.metrics import Metrics
+from knnmt.server.people import Caller
 from knnmt.server.spool import Spooled
 from knnmt.server.uploads import Upload
 from knnmt.server.work_items import STOPPING, UnavailableError, log_failure
 from knnmt.server.worker import Worker
-from knnmt.translate import Translator
 
 _log = logging.getLogger(__name__)
 State = Literal["waiting", "running", "done", "failed", "stopped"]
@@ -64,6 +65,8 @@ class Import:
 
     id: str
     file: Spooled
+    desk: Desk
+    memory: Memory
     total: int
     clean: bool
     state: State = "waiting"
@@ -97,8 +100,8 @@ def named(message: str, path: Path) -> str:
 class Imports:
     """The imports of a server, run one at a time."""
 
-    def __init__(self, translator: Translator, worker: Worker, metrics: Metrics, languages: Languages) -> None:
-        self._translator, self._worker, self._metrics, self._languages = translator, worker, metrics, languages
+    def __init__(self, worker: Worker, metrics: Metrics) -> None:
+        self._worker, self._metrics = worker, metrics
         self._imports: dict[str, Import] = {}
         self._stopping = threading.Event()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="import")
@@ -108,11 +111,11 @@ class Imports:
         if sum(each.state in ("waiting", "running") for each in self._imports.values()) >= MAX_WAITING:
             raise UnavailableError("too many imports are queued: try again later", 30)
 
-    async def queue(self, upload: Upload, *, clean: bool) -> ImportStatus:
-        """Check a file and queue its import."""
-        total = await anyio.to_thread.run_sync(self._count, upload.file.path)
+    async def queue(self, upload: Upload, desk: Desk, memory: Memory, *, clean: bool) -> ImportStatus:
+        """Check a file and queue its import into a memory of the desk."""
+        total = await anyio.to_thread.run_sync(self._count, upload.file.path, memory.languages)
         self.check_queue()  # others may have come meanwhile
-        new = Import(secrets.token_hex(8), upload.keep(), total, clean)
+        new = Import(secrets.token_hex(8), upload.keep(), desk, memory, total, clean)
         self._imports[new.id] = new
         for old in list(self._imports)[:-MAX_REPORTS]:
             del self._imports[old]
@@ -122,11 +125,12 @@ class Imports:
             raise UnavailableError(STOPPING, 5) from None
         return new.status()
 
-    def status(self, name: str) -> ImportStatus:
-        """The progress of an import."""
-        if name not in self._imports:
+    def status(self, name: str, caller: Caller) -> ImportStatus:
+        """The progress of an import; 404 if there is none, or if it is another caller's."""
+        found = self._imports.get(name)
+        if found is None or found.desk.caller.id != caller.id:
             raise HTTPException(404, f"no such job: {name!r}")
-        return self._imports[name].status()
+        return found.status()
 
     def abandon(self) -> None:
         """Start nothing more."""
@@ -137,7 +141,7 @@ class Imports:
         self.abandon()
         self._thread.shutdown(wait=True, cancel_futures=True)
 
-    def _count(self, path: Path) -> int:
+    def _count(self, path: Path, languages: Languages) -> int:
         """Read a file to the end and count its segments; 400 if it has none that can be read."""
         faults = 0
 
@@ -146,7 +150,7 @@ class Imports:
             faults += 1
 
         try:
-            total = sum(1 for _ in self._until_stopped(read(path, self._languages, bad=fault)))
+            total = sum(1 for _ in self._until_stopped(read(path, languages, bad=fault)))
         except (DataError, UsageError) as error:
             raise HTTPException(400, named(str(error), path)) from None
         if not total:
@@ -195,15 +199,16 @@ class Imports:
                 else:
                     yield segment
 
-        segments = named_shortly(self._until_stopped(read(one.file.path, self._languages, bad=fault)))
-        cleaned = clean(counted(segments), self._languages, settings, report=one.cleaned)
+        segments = named_shortly(self._until_stopped(read(one.file.path, one.memory.languages, bad=fault)))
+        cleaned = clean(counted(segments), one.memory.languages, settings, report=one.cleaned)
         while chunk := list(itertools.islice(cleaned, CHUNK)):
             yield chunk
 
     def _add(self, one: Import, chunk: list[Segment]) -> None:
         """Add a chunk, without the segments that the store rejects."""
+        model = one.desk.translator.model
         added = self._worker.call_blocking(
-            lambda: self._translator.add(chunk, bad=lambda error: one.fault("unfit", error))
+            lambda: one.memory.store.add(chunk, model, bad=lambda error: one.fault("unfit", error))
         )
         one.added += len(added.ids)
         self._metrics.taught.inc(len(added.ids))

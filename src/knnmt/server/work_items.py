@@ -47,6 +47,7 @@ class UnavailableError(Exception):
 class TextRequest:
     """The texts of one request, cut into units that fit the model. It may take several batches to translate them."""
 
+    translator: Translator
     options: DecodingOptions
     texts: Sequence[Inline]
     limited: bool = True  # whether the limit of tokens applies
@@ -72,8 +73,13 @@ class TextRequest:
         units = itertools.accumulate(self.pieces)
         return sum(1 for _ in itertools.takewhile(lambda end: end <= self.begin, units))
 
-    def cut(self, translator: Translator, max_tokens: int) -> None:
+    def batches_with(self, other: "TextRequest") -> bool:
+        """Whether it can be translated in one batch with another."""
+        return self.translator is other.translator and self.options == other.options
+
+    def cut(self, max_tokens: int) -> None:
         """Count tokens, and cut texts that are too long for the model into pieces, unless they have inline codes."""
+        translator = self.translator
         sizes = translator.sizes([text.text for text in self.texts])
         if self.limited and sum(sizes) > max_tokens:
             raise DataError(f"Invalid request: request ({sum(sizes)}) exceeds text limit ({max_tokens}) of tokens")

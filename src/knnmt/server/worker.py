@@ -55,10 +55,10 @@ GRACE = 4.0  # seconds to finish what is running when the server stops
 
 
 class Worker:
-    """Owns a translator: after `start`, only its thread may use it."""
+    """Owns all translators: after `start`, only its thread may use them. Each request brings its own."""
 
-    def __init__(self, translator: Translator, settings: ServerSettings, metrics: Metrics) -> None:
-        self._translator, self._settings, self._metrics = translator, settings, metrics
+    def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:
+        self._settings, self._metrics = settings, metrics
         self._queue: deque[TextRequest | Call] = deque()
         self._urgent: deque[Call] = deque()
         self._changed = threading.Condition()
@@ -104,11 +104,13 @@ class Worker:
 
     # ------------------------------------------------------------------------------------- for the event loop
 
-    async def translate(self, texts: Sequence[str], options: DecodingOptions) -> list[Translation]:
+    async def translate(
+        self, translator: Translator, texts: Sequence[str], options: DecodingOptions
+    ) -> list[Translation]:
         """Translate texts, batched with other requests. TimeoutError after the time limit."""
         if not texts:
             return []
-        return await self._wait(self._submit(TextRequest(options, list(map(Inline.plain, texts)))))
+        return await self._wait(self._submit(TextRequest(translator, options, list(map(Inline.plain, texts)))))
 
     async def call(self, function: Callable[[], T]) -> T:
         """Call a function in the model's thread, in queue order: what is queued later waits for it."""
@@ -205,9 +207,9 @@ class Worker:
             return batch
 
         def fits(request: TextRequest) -> bool:
-            """Whether it has the same options, and is small or large like the first."""
+            """Whether it has the same translator and options, and is small or large like the first."""
             whole = not self._depth or request.tokens <= self._room(self._depth)
-            return request.options == first.options and whole and (request.tokens <= small) == (first.tokens <= small)
+            return request.batches_with(first) and whole and (request.tokens <= small) == (first.tokens <= small)
 
         until = time.monotonic() + PATIENCE * self._settings.gather
         request: TextRequest | None = first
@@ -245,7 +247,7 @@ class Worker:
             return False
         try:
             if not request.sizes:
-                request.cut(self._translator, self._settings.max_tokens)
+                request.cut(self._settings.max_tokens)
         except Exception as error:
             fail(request.future, error)
             return False
@@ -264,12 +266,11 @@ class Worker:
     def _translate(self, batch: list[Slice]) -> None:
         if not batch:
             return
-        options, clock = batch[0][0].options, BatchClock(SECONDS, TURN)
+        translator, options, clock = batch[0][0].translator, batch[0][0].options, BatchClock(SECONDS, TURN)
         texts = [text for request, end in batch for text in request.units[request.begin : end]]
         try:
             if not self._depth:  # an interrupted batch resumes with the store it started with
-                self._refresh()
-            translator = self._translator
+                _refresh(translator)
             if options.system is not None or options.weight is not None:
                 translator = translator.using(system=options.system, weight=options.weight)
             rounds = math.ceil(len(texts) / self._settings.batch_size)  # of equal size: a small last one is inefficient
@@ -350,13 +351,6 @@ class Worker:
         for item in late:
             refuse(item.future, OVERLOADED, _retry_after(ahead * self._pace))
 
-    def _refresh(self) -> None:
-        """Load what other processes wrote to the store."""
-        try:
-            self._translator.refresh()
-        except KnnmtError as error:  # the loaded snapshot still works
-            _log.error("cannot reload the store: %s", error)
-
     def _measure(self, requests: int, segments: int, tokens: int, seconds: float) -> None:
         metrics = self._metrics
         metrics.batch_requests.observe(requests)
@@ -365,6 +359,14 @@ class Worker:
         metrics.busy.inc(seconds)
         if 2 * tokens >= self._room(0):
             self._pace += (0.3 if self._pace else 1.0) * (seconds / tokens - self._pace)
+
+
+def _refresh(translator: Translator) -> None:
+    """Load what others wrote to the stores."""
+    try:
+        translator.refresh()
+    except KnnmtError as error:  # the loaded snapshot still works
+        _log.error("cannot reload the store: %s", error)
 
 
 def _retry_after(wait: float) -> int:

@@ -11,17 +11,22 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr
 from pydantic_core import from_json
 
 from knnmt.documents.formats import BY_NAME
-from knnmt.server.dependencies import Server, Serving, while_connected
+from knnmt.server.dependencies import Recognised, Server, Serving, while_connected
 from knnmt.server.document_jobs import DocumentJob, DocumentStatus, HowToRead, raise_fault
 from knnmt.server.fields import validated
 from knnmt.server.glossaries import MAX_TERMS, TermIn
-from knnmt.server.routes.libretranslate import ApiKey, check_pair
+from knnmt.server.routes.libretranslate import ApiKey
 from knnmt.server.uploads import ENVELOPE, Upload, received
 from knnmt.server.work_items import DecodingOptions
 
 router = APIRouter(prefix="/v1/files", tags=["Files"])
 libretranslate = APIRouter(tags=["LibreTranslate"])
 BINARY = {"type": "string", "format": "binary", "description": "document to translate"}
+
+
+def _names(given: str | None) -> list[str] | None:
+    """Names with commas between them."""
+    return None if given is None else [name.strip() for name in given.split(",") if name.strip()]
 
 
 class DocumentFields(BaseModel):
@@ -34,6 +39,11 @@ class DocumentFields(BaseModel):
     everything: bool = Field(default=False, description="also translate what is translated already")
     glossary: Annotated[list[TermIn], BeforeValidator(from_json)] = Field(
         default=[], max_length=MAX_TERMS, description="terms, as JSON: a list of objects with source and target"
+    )
+    source: StrictStr | None = Field(default=None, description="language code; default: the first pair's")
+    target: StrictStr | None = Field(default=None, description="language code; default: the first pair's")
+    memories: Annotated[list[StrictStr] | None, BeforeValidator(_names)] = Field(
+        default=None, description="names of memories, with commas; default: the caller's"
     )
     api_key: ApiKey = None
 
@@ -70,7 +80,7 @@ async def _uploaded(request: Request, server: Server) -> AsyncIterator[Upload]:
         raise HTTPException(403, "Files translation are disabled on this server.")
     server.check_origin(request, "upload to")
     if "authorization" in request.headers:
-        server.doorkeeper.owner(request)  # a wrong key is refused before the body is read
+        server.doorkeeper.recognise(request)  # a wrong key is refused before the body is read
     server.documents.make_room(min(limit, int(length)) if length.isdigit() else limit)
     async with received(request, server.spool, limit + ENVELOPE) as upload:
         if upload.name is None:
@@ -87,31 +97,32 @@ async def upload(request: Request, server: Serving) -> Any:
     """Upload a document. It is translated in the background; exact matches of the memory need no review."""
     async with _uploaded(request, server) as sent:
         asked = validated(DocumentFields, sent.fields)
-        owner = server.doorkeeper.admit(request, asked.api_key)
+        caller = server.caller(request, asked.api_key)
+        desk = await server.loaded(server.desk(caller, asked.source, asked.target, asked.memories))
         if asked.format is not None and asked.format not in BY_NAME:
             raise HTTPException(400, f"unknown format {asked.format!r}: choose from {', '.join(BY_NAME)}")
         columns = tuple(name.strip() for name in asked.columns.split(",") if name.strip())
-        options = DecodingOptions(beam=server.settings.beam, glossary=server.glossaries.of(asked.glossary))
-        how = HowToRead(asked.format, columns, asked.everything, options)
-        return server.documents.start(sent, owner, how).status()
+        options = DecodingOptions(beam=server.settings.beam, glossary=desk.glossaries.of(asked.glossary))
+        how = HowToRead(asked.format, columns, asked.everything)
+        return server.documents.start(sent, desk, options, how).status()
 
 
 @router.get("/{id}", response_model=DocumentStatus)
-async def progress(id: str, request: Request, server: Serving) -> Any:
+async def progress(id: str, server: Serving, caller: Recognised) -> Any:
     """Report the progress of a document."""
-    return server.documents.find(id, server.doorkeeper.owner(request)).status()
+    return server.documents.find(id, caller).status()
 
 
 @router.get("/{id}/result", response_class=FileResponse)
-async def result(id: str, request: Request, server: Serving) -> FileResponse:
+async def result(id: str, server: Serving, caller: Recognised) -> FileResponse:
     """Fetch the translated document; 404 until it is done."""
-    return _response(server.documents.find(id, server.doorkeeper.owner(request)))
+    return _response(server.documents.find(id, caller))
 
 
 @router.delete("/{id}", response_model=DocumentStatus)
-async def cancel(id: str, request: Request, server: Serving) -> Any:
+async def cancel(id: str, server: Serving, caller: Recognised) -> Any:
     """Cancel a document and remove it."""
-    job = server.documents.find(id, server.doorkeeper.owner(request))
+    job = server.documents.find(id, caller)
     server.documents.remove(job)
     return job.status()
 
@@ -127,10 +138,10 @@ async def translate_file(request: Request, server: Serving) -> Any:
     """Translate a document, and answer with the address of the result."""
     async with _uploaded(request, server) as sent:
         asked = validated(FileFields, sent.fields)
-        owner = server.doorkeeper.admit(request, asked.api_key)
-        check_pair(server.pair, asked.source, asked.target)
-        options = DecodingOptions(beam=server.settings.beam, glossary=server.glossaries.own)
-        job = server.documents.start(sent, owner, HowToRead(options=options))
+        caller = server.caller(request, asked.api_key)
+        desk = await server.loaded(server.desk(caller, asked.source, asked.target))
+        options = DecodingOptions(beam=server.settings.beam, glossary=desk.glossaries.own)
+        job = server.documents.start(sent, desk, options, HowToRead())
     try:
         await while_connected(request, asyncio.wrap_future(job.finished))
         raise_fault(job)
@@ -144,6 +155,6 @@ async def translate_file(request: Request, server: Serving) -> Any:
 
 
 @libretranslate.get("/download_file/{name}", response_class=FileResponse)
-async def download_file(name: str, request: Request, server: Serving) -> FileResponse:
+async def download_file(name: str, server: Serving, caller: Recognised) -> FileResponse:
     """Fetch a translated document; with the key that uploaded it, if the server requires keys."""
-    return _response(server.documents.find(name.partition(".")[0], server.doorkeeper.owner(request)))
+    return _response(server.documents.find(name.partition(".")[0], caller))

@@ -10,8 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from knnmt.corpus import Segment
 from knnmt.server.dependencies import Server, Serving, while_connected
+from knnmt.server.desks import Desk
 from knnmt.server.detection import Pair, name_of
 from knnmt.server.fields import body_schema, fields
+from knnmt.server.people import ANYONE
 from knnmt.server.work_items import DecodingOptions
 from knnmt.text.html_document import HtmlDocument
 from knnmt.text.words import Link
@@ -96,7 +98,7 @@ class Health(BaseModel):
 @router.get("/languages", response_model=list[Language])
 async def languages(server: Serving) -> Any:
     """List the languages."""
-    return [each | {"supportedFilesFormat": server.suffixes} for each in server.pair.listed()]
+    return [each | {"supportedFilesFormat": server.suffixes} for each in server.desk(ANYONE).pair.listed()]
 
 
 @router.post(
@@ -108,16 +110,17 @@ async def languages(server: Serving) -> Any:
 async def translate(request: Request, server: Serving) -> Any:
     """Translate a text, or a list of texts."""
     asked = await fields(request, TranslateFields)
-    server.doorkeeper.admit(request, asked.api_key)
+    caller = server.caller(request, asked.api_key)
     if asked.alternatives > server.settings.max_alternatives:
         raise HTTPException(400, f"Invalid request: at most {server.settings.max_alternatives} alternatives")
     texts = [asked.q] if isinstance(asked.q, str) else asked.q
     server.check_size(texts)
-    detected = _languages(server.pair, asked, texts)
+    desk = await server.loaded(server.desk(caller, asked.source, asked.target))
+    detected = _languages(desk.pair, asked, texts)
     beam = max(server.settings.beam, asked.alternatives + 1)
-    options = DecodingOptions(beam=beam, n_best=asked.alternatives + 1, glossary=server.glossaries.own)
-    wanted = [number for number, found in enumerate(detected) if found["language"] != server.pair.target]
-    work = _translations(server, [texts[number] for number in wanted], asked.format, options)
+    options = DecodingOptions(beam=beam, n_best=asked.alternatives + 1, glossary=desk.glossaries.own)
+    wanted = [number for number, found in enumerate(detected) if found["language"] != desk.languages.target]
+    work = _translations(server, desk, [texts[number] for number in wanted], asked.format, options)
     ranked = [[text] for text in texts]  # a text already in the target language is returned as it is
     for number, translations in zip(wanted, await while_connected(request, work), strict=True):
         ranked[number] = translations
@@ -129,49 +132,39 @@ async def translate(request: Request, server: Serving) -> Any:
     return {name: values[0] for name, values in answer.items()} if isinstance(asked.q, str) else answer
 
 
-def check_pair(pair: Pair, source: str, target: str) -> None:
-    """Refuse languages that the server does not translate."""
-    if not pair.is_target(target) and not pair.is_source(target):
-        raise HTTPException(400, f"{target} is not supported")
-    if source != "auto" and not pair.is_source(source) and not pair.is_target(source):
-        raise HTTPException(400, f"{source} is not supported")
-    if not pair.is_target(target) or (source != "auto" and not pair.is_source(source)):
-        names = f"{name_of(target)} ({target}) is not available as a target language from {name_of(source)} ({source})"
-        raise HTTPException(400, names)
-
-
 def _languages(pair: Pair, asked: TranslateFields, texts: list[str]) -> list[dict[str, Any]]:
-    """The language of each text, as given or detected; 400 if the server does not translate that pair."""
-    check_pair(pair, asked.source, asked.target)
+    """The language of each text, as given or detected."""
     if asked.source != "auto":
         return [{"language": pair.source, "confidence": 100.0}] * len(texts)
     found = map(pair.guess, texts)
     return [{"language": language, "confidence": round(100 * share, 1)} for language, share in found]
 
 
-async def _translations(server: Server, texts: list[str], kind: str, options: DecodingOptions) -> list[list[str]]:
+async def _translations(
+    server: Server, desk: Desk, texts: list[str], kind: str, options: DecodingOptions
+) -> list[list[str]]:
     """The translations of each text, best first."""
     if kind == "text":
-        found = await server.worker.translate(texts, options)
+        found = await server.translate(desk, texts, options)
         return [[each.text for each in (best, *best.alternatives)] for best in found]
-    known = await server.worker.call_soon(lambda: server.verbatim(texts))  # taught with its tags
-    as_text = iter(await _translations(server, list(itertools.compress(texts, known)), "text", options))
+    known = await server.worker.call_soon(lambda: server.verbatim(desk, texts))  # taught with its tags
+    as_text = iter(await _translations(server, desk, list(itertools.compress(texts, known)), "text", options))
     others = [text for text, is_known in zip(texts, known, strict=True) if not is_known]
-    pages = iter(await _translated_html(server, others, options))
+    pages = iter(await _translated_html(server, desk, others, options))
     return [next(as_text if is_known else pages) for is_known in known]
 
 
-async def _translated_html(server: Server, texts: list[str], options: DecodingOptions) -> list[list[str]]:
+async def _translated_html(server: Server, desk: Desk, texts: list[str], options: DecodingOptions) -> list[list[str]]:
     """The translations of each page, best first. Pages with thousands of tags are handled outside the event loop."""
     pages = await anyio.to_thread.run_sync(lambda: [HtmlDocument(text) for text in texts])
     server.check_segments(sum(len(page.texts) for page in pages))
-    found = iter(await server.worker.translate([text for page in pages for text in page.texts], options))
+    found = iter(await server.translate(desk, [text for page in pages for text in page.texts], options))
     chosen: list[list[list[str]]] = []  # for each page and rank: the translations of its texts
     for page in pages:
         every = [(best, *best.alternatives) for best in itertools.islice(found, len(page.texts))]
         ranks = range(min(options.n_best, max(map(len, every), default=1)))
         chosen.append([[each[min(rank, len(each) - 1)].text for each in every] for rank in ranks])
-    align = WordAligner(server.translator.model, server.translator.store)
+    align = WordAligner(desk.translator.model, desk.translator.store)
     links: dict[tuple[str, str], list[Link]] = {}
     pairs = [pair for page, ranked in zip(pages, chosen, strict=True) for some in ranked for pair in _pairs(page, some)]
     for some in _portions(pairs):  # the tokenizer belongs to the model's thread
@@ -207,9 +200,9 @@ def _portions(pairs: list[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
 async def detect(request: Request, server: Serving) -> Any:
     """Detect the language of a text."""
     asked = await fields(request, DetectFields)
-    server.doorkeeper.admit(request, asked.api_key)
+    caller = server.caller(request, asked.api_key)
     server.check_size([asked.q])
-    language, certainty = server.pair.detect(asked.q)
+    language, certainty = server.desk(caller).pair.detect(asked.q)
     return [{"confidence": round(100 * certainty, 1), "language": language}]
 
 
@@ -217,13 +210,11 @@ async def detect(request: Request, server: Serving) -> Any:
 async def suggest(request: Request, server: Serving) -> Any:
     """Teach a translation. It replaces an earlier one of the same text."""
     asked = await fields(request, SuggestFields)
-    server.doorkeeper.admit(request, asked.api_key)
-    server.require_learning(request)
+    caller = server.caller(request, asked.api_key)
+    desk = server.desk(caller, asked.source, asked.target)
+    server.check_origin(request, "teach")
     server.check_size([asked.q, asked.s])
-    for code, known in ((asked.source, server.pair.is_source), (asked.target, server.pair.is_target)):
-        if not known(code) and not (code == "auto" and code == asked.source):
-            raise HTTPException(400, f"{code} is not supported")
-    await server.teach([Segment(asked.q, asked.s, "suggested")])
+    await server.teach(caller, await server.loaded(desk), [Segment(asked.q, asked.s, "suggested")])
     return {"success": True}
 
 
@@ -236,7 +227,8 @@ async def health() -> Any:
 @router.get("/frontend/settings", response_model=dict[str, Any])
 async def frontend_settings(server: Serving) -> Any:
     """Settings for a frontend."""
-    pair, limits = server.pair, server.settings
+    desk, limits = server.desk(ANYONE), server.settings
+    pair = desk.pair
     return {
         "apiKeys": server.doorkeeper.needs_key,
         "charLimit": limits.max_characters,
@@ -247,6 +239,6 @@ async def frontend_settings(server: Serving) -> Any:
             "source": {"code": pair.source, "name": name_of(pair.source)},
             "target": {"code": pair.target, "name": name_of(pair.target)},
         },
-        "suggestions": server.learns,
+        "suggestions": server.accepts_lessons(desk),
         "supportedFilesFormat": server.suffixes,
     }

@@ -1,7 +1,7 @@
 """`/v1/memory`: list, search, add, change, delete, import and export the segments of the store."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 import anyio
@@ -12,16 +12,17 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from knnmt.corpus import Segment
 from knnmt.corpus.writers import Kind, pieces
-from knnmt.server.dependencies import Serving, admitted, known
+from knnmt.server.dependencies import Calling, Recognised, Serving, admitted, known
+from knnmt.server.desks import Memory
 from knnmt.server.imports import MAX_ID, SUFFIX, ImportStatus
 from knnmt.server.uploads import received
-from knnmt.store.memories import AnyStore
 
 router = APIRouter(prefix="/v1", tags=["Memory"], dependencies=[Depends(admitted)])
 jobs = APIRouter(prefix="/v1/jobs", tags=["Memory"], dependencies=[Depends(known)])
 T = TypeVar("T")
 
 MEDIA = {"tmx": "application/x-tmx+xml", "tsv": "text/tab-separated-values", "jsonl": "application/jsonl"}
+Named = Annotated[list[str] | None, Query(description="name of a memory, repeatable; default: the caller's")]
 _scans = anyio.CapacityLimiter(2)  # concurrent scans of the store: they share the CPU with the model
 
 
@@ -68,17 +69,20 @@ class Ids(BaseModel):
 @router.get("/memory", response_model=Listed)
 async def listed(
     server: Serving,
+    caller: Calling,
+    memory: Named = None,
     offset: Annotated[int, Query(ge=0, le=1 << 40, description="segments to skip")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000, description="maximum segments to return")] = 50,
     q: Annotated[str, Query(max_length=1000, description="only segments that contain this, in source or target")] = "",
     order: Annotated[Literal["stored", "recent"], Query(description="as stored, or latest lesson first")] = "stored",
 ) -> Any:
     """List or search segments."""
-    store, sought = server.store(), q.casefold()
+    memories, sought = await server.current(server.desk(caller, memories=memory)), q.casefold()
+    recent = order == "recent"
 
     def read() -> dict[str, Any]:
-        every = _segments(store, recent=order == "recent")
-        total = len(store) if order == "stored" else sum(len(one.lessons.taught) for one in store.stores)
+        every = _segments(memories, recent=recent)
+        total = sum(len(one.store.lessons.taught) if recent else len(one.store) for one in memories)
         if sought:
             every = (
                 each for each in every if sought in each[1].source.casefold() or sought in each[1].target.casefold()
@@ -91,45 +95,49 @@ async def listed(
 
 
 @router.post("/memory", response_model=Ids, status_code=201)
-async def added(asked: NewSegment | list[NewSegment], request: Request, server: Serving) -> Any:
+async def added(
+    asked: NewSegment | list[NewSegment], request: Request, server: Serving, caller: Calling, memory: Named = None
+) -> Any:
     """Add a segment or a list of segments, all or none. The next translation uses them."""
-    server.store()
-    server.require_learning(request)
+    desk = server.desk(caller, memories=memory)
+    server.learning(request, desk)
     every = asked if isinstance(asked, list) else [asked]
     server.check_size([text for each in every for text in (each.source, each.target)])
-    return {"ids": await server.teach([Segment(s.source, s.target, s.origin or "added", s.id) for s in every])}
+    segments = [Segment(each.source, each.target, each.origin or "added", each.id) for each in every]
+    return {"ids": (await server.teach(caller, await server.loaded(desk), segments)).ids}
 
 
 @router.put("/memory/{id:path}", response_model=Ids)
-async def changed(id: str, asked: Pair, request: Request, server: Serving) -> Any:
+async def changed(
+    id: str, asked: Pair, request: Request, server: Serving, caller: Calling, memory: Named = None
+) -> Any:
     """Replace a segment; the replacement of a segment of another memory is added to the one that learns."""
-    store = server.store()
-    server.require_learning(request)
+    desk = server.desk(caller, memories=memory)
+    server.learning(request, desk)
     server.check_size([asked.source, asked.target])
-
-    def replace() -> list[str]:
-        old = store.find(id)
-        added = server.translator.add([Segment(asked.source, asked.target, old.origin, id)]) if old else None
-        return list(added.ids) if added else []
-
-    return {"ids": _there(await server.worker.call(replace), id)}
+    old = _found(await server.current(desk), id)
+    segment = Segment(asked.source, asked.target, old.origin, id)
+    return {"ids": (await server.teach(caller, await server.loaded(desk), [segment])).ids}
 
 
 @router.delete("/memory/{id:path}", response_model=Ids)
-async def removed(id: str, request: Request, server: Serving) -> Any:
-    """Delete a segment; of several memories, one of the last."""
-    store = server.store()
-    server.require_learning(request)
-    ids = await server.worker.call(lambda: server.translator.remove([id]))
-    if not ids and store.find(id) is not None:
-        raise HTTPException(403, f"only {store.memory_names[-1]} learns here, and {id!r} is in another memory")
-    return {"ids": _there(ids, id)}
-
-
-def _there(ids: list[str], id: str) -> list[str]:
+async def removed(id: str, request: Request, server: Serving, caller: Calling, memory: Named = None) -> Any:
+    """Delete a segment of the memory that learns."""
+    desk = server.desk(caller, memories=memory)
+    learning = server.learning(request, desk)
+    ids = await server.worker.call(lambda: learning.store.remove([id]))
     if not ids:
-        raise HTTPException(404, f"no such segment: {id!r}")
-    return ids
+        _found(await server.current(desk), id)
+        raise HTTPException(403, f"only {learning.name} learns here, and {id!r} is in another memory")
+    return {"ids": ids}
+
+
+def _found(memories: Sequence[Memory], id: str) -> Segment:
+    """The segment of an id, in the most specific memory that has it; 404 if none has."""
+    for memory in memories:
+        if (found := memory.store.find(id)) is not None:
+            return found
+    raise HTTPException(404, f"no such segment: {id!r}")
 
 
 IMPORT_BODY = {
@@ -153,29 +161,34 @@ IMPORT_BODY = {
 async def imported(
     request: Request,
     server: Serving,
+    caller: Calling,
+    memory: Named = None,
     clean: Annotated[bool, Query(description="drop bad pairs: wrong language, length ratio")] = True,
 ) -> Any:
     """Import a TMX file in the background; follow the job under `/v1/jobs`. A corrupt file is refused."""
-    server.store()
-    server.require_learning(request)
+    desk = server.desk(caller, memories=memory)
+    learning = server.learning(request, desk)
     server.imports.check_queue()
     async with received(request, server.spool, server.settings.max_import, SUFFIX) as upload:
-        return await server.imports.queue(upload, clean=clean)
+        return await server.imports.queue(upload, await server.loaded(desk), learning, clean=clean)
 
 
 @router.get("/memory/export", response_class=StreamingResponse)
-async def exported(server: Serving, format: Annotated[Kind, Query()] = "tmx") -> StreamingResponse:
-    """Export the whole memory."""
-    store = server.store()
+async def exported(
+    server: Serving, caller: Calling, memory: Named = None, format: Annotated[Kind, Query()] = "tmx"
+) -> StreamingResponse:
+    """Export memories of one pair."""
+    desk = server.desk(caller, memories=memory)
+    memories = await server.current(desk)
     headers = {"Content-Disposition": f'attachment; filename="memory.{format}"'}
-    content = pieces(store.segments(), format, server.pair.languages)
+    content = pieces((segment for _, segment in _segments(memories, recent=False)), format, desk.languages)
     return StreamingResponse(content, media_type=MEDIA[format], headers=headers)
 
 
 @jobs.get("/{id}", response_model=ImportStatus)
-async def job(id: str, server: Serving) -> Any:
+async def job(id: str, server: Serving, caller: Recognised) -> Any:
     """Report the progress of an import."""
-    return server.imports.status(id)
+    return server.imports.status(id, caller)
 
 
 async def _scan(read: Callable[[], T]) -> T:
@@ -183,12 +196,12 @@ async def _scan(read: Callable[[], T]) -> T:
     return await anyio.to_thread.run_sync(read, limiter=_scans)
 
 
-def _segments(store: AnyStore, *, recent: bool) -> Iterator[tuple[str, Segment]]:
-    """All segments with the names of their memories, as stored; or what was taught, the latest lesson first, that of
-    the memory that learns before all others."""
-    named = list(zip(store.memory_names, store.stores, strict=True))
-    for memory, one in reversed(named) if recent else named:
-        yield from ((memory, segment) for segment in (one.recent() if recent else one.segments()))
+def _segments(memories: Sequence[Memory], *, recent: bool) -> Iterator[tuple[str, Segment]]:
+    """All segments with the names of their memories, as stored, the most specific memory last; or what was taught,
+    the latest lesson first, those of the most specific memory before all others."""
+    for memory in memories if recent else reversed(memories):
+        segments = memory.store.recent() if recent else memory.store.segments()
+        yield from ((memory.name, segment) for segment in segments)
 
 
 def _shown(memory: str, segment: Segment) -> dict[str, Any]:

@@ -1,20 +1,21 @@
 """`/v1/translate`: translations with evidence for each token; `/v1/systems`: the retrieval systems to choose from."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import anyio.to_thread
-from fastapi import APIRouter, Depends, HTTPException, Request
+from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
-from knnmt.server.dependencies import Server, Serving, admitted, while_connected
+from knnmt.server.dependencies import Calling, Serving, admitted, while_connected
 from knnmt.server.glossaries import MAX_TERMS, TermIn, placed
 from knnmt.server.work_items import DecodingOptions
 from knnmt.systems.table import SYSTEMS, serves
 from knnmt.text.glossary import Glossary
-from knnmt.translate import Translation
+from knnmt.translate import Translation, Translator
 
 router = APIRouter(prefix="/v1", tags=["Translation"], dependencies=[Depends(admitted)])
+Code = Annotated[str | None, Query(description="language code; default: the first pair's")]
 BASE = {"base": "the model alone, without retrieval"}
 
 
@@ -24,6 +25,11 @@ class Asked(BaseModel):
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     q: StrictStr | list[StrictStr] = Field(description="text, or list of texts, each translated as one segment")
+    source: StrictStr | None = Field(default=None, description="language code; default: the first pair's")
+    target: StrictStr | None = Field(default=None, description="language code; default: the first pair's")
+    memories: list[StrictStr] | None = Field(
+        default=None, description="names of memories, the most specific first; default: the caller's"
+    )
     system: StrictStr | None = Field(
         default=None, description="retrieval system, or base for plain MT; default: the server's"
     )
@@ -126,7 +132,7 @@ class SystemsOut(BaseModel):
 
 
 @router.post("/translate", response_model=Translations)
-async def translate(asked: Asked, request: Request, server: Serving) -> Any:
+async def translate(asked: Asked, request: Request, server: Serving, caller: Calling) -> Any:
     """Translate texts, with the probability of each token and the segments of the memory behind it."""
     limits = server.settings
     texts = [asked.q] if isinstance(asked.q, str) else asked.q
@@ -135,31 +141,33 @@ async def translate(asked: Asked, request: Request, server: Serving) -> Any:
     if beam > max(limits.max_beam, limits.beam) or asked.alternatives > limits.max_alternatives:
         most = f"{limits.max_beam} beams and {limits.max_alternatives} alternatives"
         raise HTTPException(400, f"Invalid request: at most {most}")
-    if asked.system is not None and asked.system not in (known := systems_of(server)):
+    desk = await server.loaded(server.desk(caller, asked.source, asked.target, asked.memories))
+    if asked.system is not None and asked.system not in (known := systems_of(desk.translator)):
         raise HTTPException(400, f"unknown system {asked.system!r}: choose from {', '.join(known)}")
-    glossary = server.glossaries.of(asked.glossary)
+    glossary = desk.glossaries.of(asked.glossary)
     options = DecodingOptions(asked.system, asked.weight, beam, asked.alternatives + 1, asked.evidence, glossary)
-    found = await while_connected(request, server.worker.translate(texts, options))
+    found = await while_connected(request, server.translate(desk, texts, options))
     # evidence for a long text is megabytes: serialized in a thread, to keep the event loop free
     return await anyio.to_thread.run_sync(_answer, texts, found, glossary)
 
 
 @router.get("/systems", response_model=SystemsOut)
-async def systems(server: Serving) -> Any:
-    """List the systems that all stores were built for, and the stores."""
-    translator = server.translator
+async def systems(server: Serving, caller: Calling, source: Code = None, target: Code = None) -> Any:
+    """List the systems that all memories of a pair were built for, and the memories."""
+    desk = await server.loaded(server.desk(caller, source, target))
+    translator = desk.translator
     settings = translator.retriever.settings if translator.retriever is not None else None
     return {
-        "systems": [{"name": name, "summary": summary} for name, summary in systems_of(server).items()],
+        "systems": [{"name": name, "summary": summary} for name, summary in systems_of(translator).items()],
         "default": "base" if settings is None else settings.system,
         "lambda": 0.0 if settings is None else settings.weight,
-        "memories": [] if translator.store is None else list(translator.store.memory_names),
+        "memories": list(desk.memories[::-1]),
     }
 
 
-def systems_of(server: Server) -> dict[str, str]:
+def systems_of(translator: Translator) -> dict[str, str]:
     """`base`, and the systems that all stores were built for, each with its summary."""
-    store = server.translator.store
+    store = translator.store
     if store is None:
         return BASE
     return BASE | {name: system.summary for name, system in SYSTEMS.items() if serves(store, name)}

@@ -1,0 +1,162 @@
+"""Desks: what a request is translated with. A pair of languages, a model, memories in order, glossaries.
+
+A desk is made for each request and costs nothing; translators, which hold a model and opened stores, are shared.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fastapi import HTTPException
+
+from knnmt.languages import Languages, closeness
+from knnmt.server.detection import Pair, languages_of, name_of
+from knnmt.server.glossaries import Glossaries
+from knnmt.server.people import Caller
+from knnmt.store.store import Store
+from knnmt.text.glossary import Glossary
+from knnmt.translate import Translator
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A named store, opened once for all desks."""
+
+    name: str
+    languages: Languages
+    store: Store
+
+    @property
+    def learns(self) -> bool:
+        """Whether segments can be added."""
+        return self.store.learns
+
+
+@dataclass(frozen=True)
+class Direction:
+    """A pair of languages that the server translates: its model, its default memories, its glossary.
+
+    memories: their names, the most specific first; translator: gives the one for some of them, and loads it if need be
+    """
+
+    pair: Pair
+    memories: tuple[str, ...]
+    glossaries: Glossaries
+    translator: Callable[[tuple[str, ...]], Translator]
+
+    @property
+    def languages(self) -> Languages:
+        """Its languages."""
+        return self.pair.languages
+
+
+@dataclass(frozen=True, eq=False)
+class Desk:
+    """What a request is translated with.
+
+    memories: names, the most specific first; learning: the one that this caller's lessons, or suggestions, go to
+    """
+
+    caller: Caller
+    direction: Direction
+    memories: tuple[str, ...]
+    learning: str | None
+
+    @property
+    def languages(self) -> Languages:
+        """Source and target language."""
+        return self.direction.pair.languages
+
+    @property
+    def pair(self) -> Pair:
+        """The same, with names and detection."""
+        return self.direction.pair
+
+    @property
+    def glossaries(self) -> Glossaries:
+        """The glossary of the desk, and how terms of a request are put before it."""
+        return self.direction.glossaries
+
+    @property
+    def translator(self) -> Translator:
+        """Model and memories, loaded now if they are not: `await server.loaded(desk)` before, to keep others going."""
+        return self.direction.translator(self.memories)
+
+
+class Desks:
+    """The pairs and the memories of a server."""
+
+    def __init__(self, directions: Sequence[Direction], memories: Iterable[Memory]) -> None:
+        self.directions = tuple(directions)
+        self.memories: Mapping[str, Memory] = {memory.name: memory for memory in memories}
+
+    @classmethod
+    def of(cls, translator: Translator, languages: Languages | None, glossary: Glossary | None) -> "Desks":
+        """The only desk of a translator that was loaded by its owner: the last of its stores is the most specific."""
+        languages = languages or languages_of(translator)
+        store = translator.store
+        names, stores = ((), ()) if store is None else (store.memory_names, store.stores)
+        memories = [Memory(name, languages, one) for name, one in zip(names, stores, strict=True)]
+        direction = Direction(Pair(languages), names[::-1], Glossaries(glossary, languages), lambda _: translator)
+        return cls([direction], memories)
+
+    def pairs(self) -> list[Languages]:
+        """The pairs of languages, in the order of the configuration."""
+        return [direction.languages for direction in self.directions]
+
+    def desk(
+        self, caller: Caller, source: str | None, target: str | None, memories: Sequence[str] | None = None
+    ) -> Desk:
+        """The desk for a pair, or the first that fits what is given: 400 if there is none, 404 for unknown memories."""
+        named = None if memories is None else [self.memory(caller, name) for name in memories]
+        if source is None and target is None and named:
+            source, target = named[0].languages.source, named[0].languages.target
+        direction = self._direction(source, target)
+        if named is None:
+            chosen = self._default(caller, direction)
+        else:
+            for memory in named:
+                if not fits(memory.languages, direction.languages):
+                    raise HTTPException(
+                        400, f"{memory.name} is a memory for {memory.languages}, not {direction.languages}"
+                    )
+            chosen = tuple(dict.fromkeys(memory.name for memory in named))
+        learning = (name for name in chosen if caller.may("teach", name))
+        suggesting = chosen[0] if chosen else None
+        return Desk(caller, direction, chosen, next(learning, suggesting))
+
+    def memory(self, caller: Caller, name: str) -> Memory:
+        """A memory; 404 if there is none, or if the caller may not use it."""
+        if name not in self.memories or not caller.may_use(name):
+            raise HTTPException(404, f"no such memory: {name!r}")
+        return self.memories[name]
+
+    def of_caller(self, caller: Caller) -> list[Memory]:
+        """The memories that a caller may use, in their order."""
+        names = self.memories if caller.memories is None else caller.memories
+        return [self.memories[name] for name in names if name in self.memories]
+
+    def _default(self, caller: Caller, direction: Direction) -> tuple[str, ...]:
+        """The memories that a caller gets without naming any: their own in their order, else those of the pair."""
+        if caller.memories is None:
+            return direction.memories
+        usable = (self.memories[name] for name in caller.memories if name in self.memories)
+        return tuple(memory.name for memory in usable if fits(memory.languages, direction.languages))
+
+    def _direction(self, source: str | None, target: str | None) -> Direction:
+        source = None if source == "auto" else source
+        for direction in self.directions:
+            if (target is None or direction.pair.is_target(target)) and (
+                source is None or direction.pair.is_source(source)
+            ):
+                return direction
+        known = [tag for pair in self.pairs() for tag in (pair.source, pair.target)]
+        for code in (target, source):
+            if code is not None and not any(closeness(tag, code) for tag in known):
+                raise HTTPException(400, f"{code} is not supported")
+        to, of = (f"{name_of(code)} ({code})" if code else "any language" for code in (target, source or "auto"))
+        raise HTTPException(400, f"{to} is not available as a target language from {of}")
+
+
+def fits(one: Languages, other: Languages) -> bool:
+    """Whether two pairs are the same, regions aside where one of them has none."""
+    return bool(closeness(one.source, other.source) and closeness(one.target, other.target))
