@@ -43,9 +43,10 @@ def test_an_old_translation_can_be_neither_copied_nor_corrected(page: Page, stan
     standin.failing = 400, "Invalid request: this is too much"
     page.type(" ist")
     assert not page.one("#copy").is_enabled()
-    page.until(lambda: "too much" in page.one("#status").text)
-    assert not page.one("#copy").is_enabled()
-    assert not page.one("#correct").is_enabled()
+    page.until(lambda: "too much" in page.one("#failure").text)
+    assert page.translation == ""
+    assert not page.one("#copy").is_displayed()
+    assert not page.one("#correct").is_displayed()
     standin.failing = None
     page.type(" groß")
     page.until(lambda: page.translation == "House is big.")
