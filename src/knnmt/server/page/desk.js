@@ -90,7 +90,11 @@ export const learns = () => learning() !== null;
 // Whether a correction waits for a reviewer.
 export const suggests = () => !learns() && chosen.length > 0 && pair.learning !== null;
 export const mayRemove = (name) => Boolean(memoryOf(name)?.learns);
-export const reviews = () => memories.some(({ role }) => ROLES.indexOf(role) >= ROLES.indexOf("review")) && caller.keys;
+export const mayReview = (name) => ROLES.indexOf(memoryOf(name)?.role) >= ROLES.indexOf("review");
+
+// Whether suggestions concern the caller, and whether they decide on them. Without keys everybody teaches at once.
+export const reviews = () => caller.keys && memories.some(({ name }) => mayReview(name));
+export const sees = () => reviews() || (caller.keys && pairs.some((each) => each.review));
 
 // What a request says of languages and memories: nothing where it is what the server does anyway.
 export function asked() {

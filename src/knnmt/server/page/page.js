@@ -11,7 +11,7 @@ import * as memory from "./memory.js";
 import { navigate } from "./navigation.js";
 import * as review from "./review.js";
 import * as status from "./status.js";
-import { showError, showStatus, unlock } from "./status.js";
+import { showError, showStatus } from "./status.js";
 import { edit, reportChange, teach } from "./teaching.js";
 import { choose, invalidate, showSourceActions, state, translate, translateSoon } from "./translation.js";
 import * as views from "./views.js";
@@ -32,7 +32,8 @@ async function begin() {
     showError(error, begin);
     return;
   }
-  unlock();
+  show($("key"), false);
+  views.open("translate");
   showCaller();
   documents.start(suffixes);
   review.start();
@@ -42,7 +43,7 @@ async function begin() {
 function showCaller() {
   show($("who"), desk.caller.keys);
   $("who-name").textContent = `${desk.caller.name} (${desk.caller.role})`;
-  show($("tabs"), desk.reviews());
+  show($("tabs"), desk.sees());
 }
 
 // Set the page up for the pair and the memories that are chosen.

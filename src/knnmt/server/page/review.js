@@ -1,4 +1,5 @@
-// The review queue: suggestions of those who may not teach, to be accepted, edited and accepted, or rejected.
+// The review queue: suggestions of those who may not teach, to be accepted, edited and accepted, or rejected. Who made
+// a suggestion sees it too, and may withdraw it.
 
 import { ask, request } from "./api.js";
 import * as desk from "./desk.js";
@@ -23,13 +24,16 @@ export function listen(onchange) {
     focusOn($("suggestions").children[first]);
   });
   document.addEventListener("visibilitychange", () => {
-    if (!document.hidden && desk.reviews()) count();
+    if (!document.hidden && desk.sees()) count();
   });
 }
 
 export function start() {
   clearInterval(timer);
-  if (!desk.reviews()) return;
+  if (!desk.sees()) return;
+  $("tab-review").firstChild.textContent = desk.reviews() ? "Review" : "Suggestions";
+  $("review-title").textContent = desk.reviews() ? "Suggestions to review" : "Your suggestions";
+  $("review-nothing").textContent = desk.reviews() ? "Nothing to review." : "None of your suggestions is waiting.";
   timer = setInterval(() => document.hidden || count(), 1000 * EVERY);
   count();
 }
@@ -79,19 +83,21 @@ async function load(offset) {
 
 function showEmpty(total) {
   show($("review-empty"), total === 0);
-  show($("review-keys"), total > 0);
+  show($("review-keys"), total > 0 && desk.reviews());
 }
 
-// Show what each text is translated to now, by the memory that the suggestion is for.
+// Show what each text is translated to now: what the memory has for it, or what the model makes of it.
 async function compare(rows) {
-  const groups = Map.groupBy(rows, ({ suggestion }) => suggestion.memory);
+  for (const row of rows) if (row.suggestion.current !== null) row.showNow(row.suggestion.current, "In the memory");
+  const unknown = rows.filter(({ suggestion }) => suggestion.current === null);
+  const groups = Map.groupBy(unknown, ({ suggestion }) => suggestion.memory);
   for (const [name, some] of groups) {
     const { source, target } = desk.memoryOf(name) ?? {};
     const q = some.map(({ suggestion }) => suggestion.source);
     try {
       const json = { q, source, target, memories: [name] };
       const { translations } = await ask("v1/translate", { method: "POST", json });
-      some.forEach((row, n) => row.showNow(translations[n]));
+      some.forEach((row, n) => row.showNow(translations[n].text, "Translated now"));
     } catch (error) {
       for (const row of some) row.failNow(error.message);
     }
@@ -143,11 +149,13 @@ class Row {
     this.field.addEventListener("keydown", (event) => this.editKey(event));
     this.accept = this.button("Accept", "a", () => this.decide("accept"), "primary");
     this.edit = this.button("Edit…", "e", () => this.editing(true));
-    this.reject = this.button("Reject…", "r", () => this.rejecting(true), "plain");
-    this.sure = this.button("Reject", "r", () => this.decide("reject"), "danger");
+    this.decides = desk.mayReview(suggestion.memory);
+    const dismiss = this.decides ? "Reject" : "Withdraw";
+    this.reject = this.button(`${dismiss}…`, "r", () => this.rejecting(true), "plain");
+    this.sure = this.button(dismiss, "r", () => this.decide("reject"), "danger");
     this.keep = this.button("Keep", "k", () => this.rejecting(false), "plain");
     this.cancel = this.button("Cancel", "", () => this.editing(false), "plain");
-    this.question = make("span", { class: "small" }, "Reject it for good?");
+    this.question = make("span", { class: "small" }, `${dismiss} it for good?`);
     this.error = make("p", { class: "error small", role: "alert" });
     const about = make("p", { class: "facts quiet small" });
     about.append(...facts(suggestion.author, time(suggestion.date), suggestion.memory));
@@ -165,14 +173,15 @@ class Row {
 
   // "", "editing" or "rejecting": which actions there are.
   state(name) {
-    for (const each of [this.edit, this.reject]) show(each, !name);
-    show(this.accept, name !== "rejecting");
+    show(this.reject, !name);
+    show(this.edit, !name && this.decides);
+    show(this.accept, name !== "rejecting" && this.decides);
     show(this.cancel, name === "editing");
     for (const each of [this.question, this.sure, this.keep]) show(each, name === "rejecting");
   }
 
-  showNow({ text, match }) {
-    this.nowName.textContent = match ? "In the memory" : "Now";
+  showNow(text, name) {
+    this.nowName.textContent = name;
     this.now.textContent = text;
     const words = this.suggestion.target.split(/(\s+)/);
     const marks = changes(text.split(/\s+/), words.filter((_, n) => n % 2 === 0));
@@ -233,7 +242,7 @@ class Row {
       return;
     }
     if (decision === "accept") accepted++;
-    this.leave(decision === "accept" ? "Accepted: the memory has it now." : "Rejected.");
+    this.leave(decision === "accept" ? "Accepted: the memory has it now." : this.decides ? "Rejected." : "Withdrawn.");
   }
 
   // Make room for the next one, which gets the focus.

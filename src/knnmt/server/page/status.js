@@ -29,11 +29,6 @@ export function showNote(text, kind = "") {
   $("learnt").className = `learnt ${kind}`;
 }
 
-export function unlock() {
-  show($("key"), false);
-  show($("view-translate"), true);
-}
-
 // Ask for a key. A missing one is no error, a wrong one is.
 export function askForKey(message) {
   for (const id of ["view-translate", "view-review", "tabs", "who", "advanced"]) show($(id), false);
