@@ -31,7 +31,7 @@ def put(finished: Path, path: Path) -> None:
 
 def checksum(path: Path) -> str:
     """The digest of a file's content."""
-    running = blake2b(digest_size=16)
+    running = hasher()
     with path.open("rb") as file:
         while block := file.read(BLOCK):
             running.update(block)
@@ -40,4 +40,9 @@ def checksum(path: Path) -> str:
 
 def digest(content: bytes) -> str:
     """The digest of some bytes."""
-    return blake2b(content, digest_size=16).hexdigest()
+    return hasher(content).hexdigest()
+
+
+def hasher(content: bytes = b"") -> blake2b:
+    """A running digest, for content that comes in blocks."""
+    return blake2b(content, digest_size=16)

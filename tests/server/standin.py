@@ -33,7 +33,9 @@ class Store:
 
     def __init__(self) -> None:
         self.manifest = SimpleNamespace(languages="de-en")
-        self.parts = (SimpleNamespace(provides=lambda array: False),)  # built for no system
+        sizes = {"segments": 0}
+        self.parts = (SimpleNamespace(provides=lambda array: False, sizes=sizes),)  # built for no system
+        self.removed = set[int]()
         self.held: dict[str, Segment] = {}
         self.memory_names = ("project",)
         self.learns = True
@@ -55,6 +57,18 @@ class Store:
     @property
     def lessons(self) -> Any:
         return SimpleNamespace(taught=self.held)
+
+    @property
+    def taught(self) -> Any:
+        unfolded = [SimpleNamespace(segment=segment) for segment in self.held.values()]
+        return (SimpleNamespace(unfolded=unfolded, number=lambda one: list(self.held).index(one.segment.id)),)
+
+    @property
+    def version(self) -> int:
+        return hash(tuple(self.held.values()))
+
+    def segment(self, number: int) -> Segment:
+        return list(self.held.values())[number]
 
     def __len__(self) -> int:
         return len(self.held)
@@ -107,7 +121,7 @@ class StandIn:
     """Notes which batches it was given, and by which thread; `pause` is what each takes, `held` stops them all."""
 
     def __init__(self, pause: float = 0.0, store: Store | None = None) -> None:
-        self.store, self.pause = store or Store(), pause
+        self.store, self.pause = Store() if store is None else store, pause
         self.store.standin = self
         self.model = SimpleNamespace(
             name="stand-in", max_source=LONGEST, tokenizer=SimpleNamespace(source="de", target="en")

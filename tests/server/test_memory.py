@@ -53,7 +53,14 @@ def test_segments_are_listed_page_by_page(client: TestClient, taught: list[str])
     assert whole["total"] == 3
     assert not whole["more"]
     texts = {"source": "Datei speichern", "target": "Save file"}
-    assert whole["segments"][1] == {"id": "s-1", **texts, "origin": "added", "memory": "project"}
+    assert whole["segments"][1] == {
+        "id": "s-1",
+        **texts,
+        "origin": "added",
+        "memory": "project",
+        "author": None,
+        "date": None,
+    }
     part = client.get("/v1/memory", params={"offset": 1, "limit": 1}).json()
     assert [each["id"] for each in part["segments"]] == ["s-1"]
     assert part["more"]
@@ -179,3 +186,17 @@ def test_an_id_of_a_megabyte_is_not_imported(client: TestClient, standin: StandI
     assert list(standin.store.held) == ["u2"]
     assert job["report"]["dropped"] == {"unreadable": 1}
     assert "an id of 1000000 characters" in job["report"]["faults"][0]
+
+
+def test_an_id_with_a_line_feed_can_be_changed_and_removed(client: TestClient) -> None:
+    assert client.post("/v1/memory", json={"source": "a", "target": "b", "id": "x\ny"}).status_code == 201
+    assert client.put("/v1/memory/x%0Ay", json={"source": "a", "target": "c"}).json()["ids"] == ["x\ny"]
+    assert client.delete("/v1/memory/x%0Ay").json()["ids"] == ["x\ny"]
+
+
+def test_a_lesson_of_several_lines_is_used_line_by_line(client: TestClient) -> None:
+    lesson = {"q": "Datei\n\n Ordner", "s": "File\n\n Folder", "source": "de", "target": "en"}
+    assert client.post("/suggest", json=lesson).status_code == 200
+    for text, translation in (("Datei\nOrdner", "File\nFolder"), ("Ordner", "Folder"), (lesson["q"], lesson["s"])):
+        asked = {"q": text, "source": "de", "target": "en"}
+        assert client.post("/translate", json=asked).json()["translatedText"] == translation

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import knnmt.cli  # noqa: F401  the commands register themselves
 from knnmt.cli.app import app
 from knnmt.errors import UsageError
+from knnmt.server.access import add_key
 from knnmt.server.listener import listening
 from knnmt.server.settings import ServerSettings
 
@@ -139,3 +140,27 @@ def test_a_port_that_is_taken_is_told() -> None:
 def test_a_server_listens_to_this_machine_alone_unless_told_otherwise() -> None:
     with listening(ServerSettings(port=0)) as place:
         assert place.getsockname()[0] == "127.0.0.1"
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no such signal")
+def test_a_hangup_reads_the_keys_again(model_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    first = add_key(keys, "first")
+    with started("--model", model_folder("marian"), "--langs", "de-en", "--keys", keys) as process:
+        url = ready(process)
+        second = add_key(keys, "second")
+
+        def known(key: str) -> bool:
+            return httpx.get(f"{url}/v1/me", headers={"Authorization": f"Bearer {key}"}).status_code == 200
+
+        assert known(first)
+        assert not known(second)
+        process.send_signal(signal.SIGHUP)
+        until = time.monotonic() + 10
+        while not known(second) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert known(second)
+        keys.write_text("nonsense")
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.3)
+        assert known(first)

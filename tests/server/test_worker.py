@@ -240,7 +240,7 @@ def test_a_stop_finishes_what_is_there_and_takes_nothing_more() -> None:
             await asyncio.sleep(0.02)
             stopping = threading.Thread(target=worker.stop)
             stopping.start()
-            await until(lambda: not worker.ready)
+            await until(lambda: worker.trouble is not None)
             with pytest.raises(UnavailableError):
                 await worker.ask(["zu spät"], HOW)
             standin.open.set()
@@ -342,17 +342,17 @@ def test_a_worker_that_does_not_get_on_is_not_ready() -> None:
     async def story() -> None:
         standin = StandIn()
         async with working(standin, time_limit=0.2) as worker:
-            assert worker.ready
+            assert worker.trouble is None
             first = await while_busy(standin, worker)
-            await until(lambda: not worker.ready)
+            await until(lambda: worker.trouble is not None)
             with pytest.raises(TimeoutError):
                 await first
             standin.open.set()
-            await until(lambda: worker.ready)
+            await until(lambda: worker.trouble is None)
             standin.steps["langsam"], standin.pause = 10, 0.05
             with pytest.raises(TimeoutError):
                 await later(worker, ["langsam"])  # slow, but it gets on
-            assert worker.ready
+            assert worker.trouble is None
 
     asyncio.run(story())
 

@@ -8,6 +8,7 @@ import gc
 # the commands register themselves
 from knnmt.cli import (  # noqa: F401
     analyze,
+    backup,
     bench,
     check,
     corpora,

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 ORDER = (
     "demo", "build", "translate", "explain", "serve", "add", "remove", "compact", "export",
-    "check", "analyze", "glossary", "tune", "evaluate", "inspect", "verify", "stats", "align", "shortlist", "bench",
+    "check", "analyze", "glossary", "tune", "evaluate", "inspect", "verify", "backup", "restore", "stats", "align",
+    "shortlist", "bench",
 )  # fmt: skip
 
 MOST_THREADS = 16  # by default: the matrices of a decoding step are too small for more

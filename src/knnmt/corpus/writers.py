@@ -12,6 +12,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from knnmt import __version__
 from knnmt.corpus.segment import Segment
+from knnmt.corpus.signature import signature
 from knnmt.languages import Languages
 
 Kind = Literal["tmx", "tsv", "jsonl"]
@@ -69,16 +70,24 @@ def _tmx(languages: Languages) -> _Format:
 
 
 def _unit(segment: Segment, languages: Languages) -> str:
-    name, dated = _own_id(segment), ""
-    identity = f" tuid={quoteattr(_NO_XML.sub('', name))}" if name else ""
-    if segment.date and _TMX_DATE.fullmatch(segment.date):
-        dated = f' changedate="{segment.date}"'
+    name, taught = _own_id(segment), signature(segment.origin)
+    identity = f" tuid={_attribute(name)}" if name else ""
+    dated = f' changedate="{segment.date}"' if segment.date and _TMX_DATE.fullmatch(segment.date) else ""
+    if taught.author is not None and taught.date is not None:
+        day = taught.date.replace("-", "").replace(":", "")
+        dated = f' creationdate="{day}" creationid={_attribute(taught.author)}{dated}'
+    origin = f'      <prop type="x-origin">{_xml(taught.origin)}</prop>\n' if taught.origin else ""
     return (
         f"    <tu{identity}>\n"
+        f"{origin}"
         f"      <tuv xml:lang={quoteattr(languages.source)}><seg>{_xml(segment.source)}</seg></tuv>\n"
         f"      <tuv xml:lang={quoteattr(languages.target)}{dated}><seg>{_xml(segment.target)}</seg></tuv>\n"
         "    </tu>\n"
     )
+
+
+def _attribute(text: str) -> str:
+    return quoteattr(_NO_XML.sub("", text))
 
 
 def _xml(text: str) -> str:
@@ -102,6 +111,8 @@ def _object(segment: Segment) -> str:
     record = {"source": segment.source, "target": segment.target}
     if name := _own_id(segment):
         record["id"] = name
+    if segment.origin:
+        record["origin"] = segment.origin
     return json.dumps({key: _SURROGATE.sub("", text) for key, text in record.items()}, ensure_ascii=False) + "\n"
 
 

@@ -35,6 +35,12 @@ class Linear(nn.Module):
         """The precision that it computes in."""
         return "int8" if isinstance(self._packed, Panels) else NAMES[self.weight.dtype]
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its weight."""
+        weight = self.weight if self._packed is None else self._packed.weight
+        return weight.numel() * weight.element_size()
+
     def pack(self, precision: Precision) -> None:
         """Convert the weight for the CPU, if it can compute faster with it in that precision."""
         if self._packed is not None:

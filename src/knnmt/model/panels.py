@@ -65,6 +65,11 @@ class Panels:
         self.panels = torch.cat(parts, dim=1)
         self.matrix = np.array([self.panels.data_ptr(), inputs, outputs, int(in_bytes)])
 
+    @property
+    def weight(self) -> Tensor:
+        """All that it holds: weight, bias and scales."""
+        return self.panels
+
     def __call__(self, x: Tensor) -> Tensor:
         """(..., inputs) to (..., outputs)."""
         if not ready():

@@ -4,7 +4,10 @@ import asyncio
 import contextlib
 import errno
 import logging
-from collections.abc import AsyncIterator
+import signal
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +26,35 @@ from knnmt.errors import DataError, KnnmtError, StoreError, UsageError
 from knnmt.languages import Languages
 from knnmt.server.access import Doorkeeper, read_keys
 from knnmt.server.api_reference import api_reference
+from knnmt.server.caller_glossaries import CallerGlossaries
+from knnmt.server.config import ServerConfig, keys_of
 from knnmt.server.dependencies import Server, Serving, known
 from knnmt.server.desks import Desks
 from knnmt.server.document_jobs import DocumentJobs
 from knnmt.server.fields import explained
 from knnmt.server.imports import Imports
+from knnmt.server.match_index import MatchIndex
 from knnmt.server.metrics import Metrics
 from knnmt.server.middleware import FAILED, GuardMiddleware
-from knnmt.server.routes import callers, files, libretranslate, memory, translation
+from knnmt.server.model_pool import ModelPool
+from knnmt.server.opening import open_desks
+from knnmt.server.people import ANYONE, READER, Caller, Key
+from knnmt.server.routes import (
+    admin,
+    callers,
+    deepl,
+    deepl_documents,
+    deepl_glossaries,
+    files,
+    libretranslate,
+    matches,
+    memory,
+    review,
+    translation,
+)
 from knnmt.server.settings import ServerSettings
 from knnmt.server.spool import Spool, remove_abandoned
+from knnmt.server.state import State
 from knnmt.server.work_items import UnavailableError, log_failure
 from knnmt.server.worker import Worker
 from knnmt.text.glossary import Glossary
@@ -42,6 +64,7 @@ _log = logging.getLogger(__name__)
 PAGE = Path(__file__).parent / "page"
 CORS_HEADERS = ("Authorization", "Content-Type")
 NO_ROOM = {errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM}  # of a disk
+OPERATOR = Caller("(signal)", "admin")  # who sends SIGHUP
 EXPIRY = 60.0  # seconds between two looks for documents to remove
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -63,6 +86,13 @@ class Answer(JSONResponse):
             return super().render(content | {"error": content["error"].encode(errors="replace").decode()})
 
 
+class Readiness(BaseModel):
+    """Ready; `loading` is a model that is being loaded for those who asked for it."""
+
+    status: str
+    loading: str | None = None
+
+
 WRONG: dict[int | str, dict[str, Any]] = {
     400: {"model": Error, "description": "Invalid request"},
     403: {"model": Error, "description": "Missing or invalid API key, or not allowed"},
@@ -79,24 +109,44 @@ def create_app(
     settings: ServerSettings | None = None,
     languages: Languages | None = None,
     glossary: Glossary | None = None,
+    state: Path | None = None,
 ) -> FastAPI:
     """An application that serves a translator, and owns it from then on; `glossary` is for all requests."""
     settings = settings or ServerSettings()
-    desks = Desks.of(translator, languages, glossary)
+    keys = read_keys(settings.keys) if settings.keys is not None else []
+    return create_app_of(Desks.of(translator, languages, glossary), settings, keys, state)
+
+
+def create_team_app(config: ServerConfig, path: Path | None = None, pool: ModelPool | None = None) -> FastAPI:
+    """An application that serves the pairs and memories of a configuration, which can be read again from its file."""
+    pool = pool or ModelPool()
+    pool.budget = config.memory
+    app = create_app_of(open_desks(config, pool), config.server, keys_of(config), config.state)
+    server: Server = app.state.server
+    server.pool, server.config, server.suggestions = pool, path, config.suggestions
+    return app
+
+
+def create_app_of(desks: Desks, settings: ServerSettings, keys: Sequence[Key], state: Path | None = None) -> FastAPI:
+    """An application that serves some desks to whoever has one of the keys, or to anyone if there are none."""
     metrics = Metrics()
     worker = Worker(settings, metrics)
     spool = Spool(settings.disk)
-    imports = Imports(worker, metrics)
     documents = DocumentJobs(worker, settings, spool)
-    doorkeeper = Doorkeeper(read_keys(settings.keys) if settings.keys is not None else [], settings.rate_limit)
-    server = Server(desks, settings, worker, doorkeeper, metrics, imports, documents, spool)
+    doorkeeper = Doorkeeper(keys, settings.rate_limit, ANYONE if settings.teach else READER)
+    opened = None if state is None else State(state)
+    imports = Imports(worker, metrics)
+    server = Server(
+        desks, settings, worker, doorkeeper, metrics, imports, documents, spool, opened, configured=settings
+    )
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         worker.start()
         await anyio.to_thread.run_sync(remove_abandoned)
         expiry = asyncio.create_task(_expire(documents, settings.file_lifetime))
-        yield
+        with _reload_on_hangup(server):
+            yield
         expiry.cancel()
         await anyio.to_thread.run_sync(server.stop)
 
@@ -112,13 +162,22 @@ def create_app(
         default_response_class=Answer,
     )
     app.state.server = server
+    app.state.glossaries = CallerGlossaries() if server.state is None else server.state.glossaries
+    app.state.characters = Counter[str | None]()  # that callers sent to DeepL's API
+    app.state.matches = MatchIndex()
     app.include_router(libretranslate.router)
     app.include_router(files.libretranslate)
+    for router in (deepl.router, deepl_documents.router, deepl_glossaries.second, deepl_glossaries.third):
+        app.include_router(router)
+    app.include_router(matches.router)
+    app.include_router(matches.tmserver)
     app.include_router(translation.router)
     app.include_router(files.router)
     app.include_router(memory.router)
     app.include_router(memory.jobs)
     app.include_router(callers.router)
+    app.include_router(review.router)
+    app.include_router(admin.router)
     _add_monitoring(app)
     _add_page(app)
     _add_error_handlers(app)
@@ -130,8 +189,35 @@ def create_app(
             allow_methods=["*"],
             allow_headers=CORS_HEADERS,
         )
-    app.add_middleware(GuardMiddleware, settings=settings, metrics=metrics)
+    app.add_middleware(GuardMiddleware, settings=settings, metrics=metrics, doorkeeper=doorkeeper)
     return app
+
+
+@contextlib.contextmanager
+def _reload_on_hangup(server: Server) -> Iterator[None]:
+    """Reload on SIGHUP, where there is one and this is the main thread."""
+    running: set[asyncio.Task[None]] = set()
+
+    async def reload() -> None:
+        try:
+            waiting = await server.reload(OPERATOR)
+            _log.info("reloaded%s", f"; restart the server to change {', '.join(waiting)}" if waiting else "")
+        except (KnnmtError, UnavailableError) as error:
+            _log.error("not reloaded: %s", error)
+
+    def start() -> None:
+        task = asyncio.ensure_future(reload())
+        running.add(task)
+        task.add_done_callback(running.discard)
+
+    hangup: signal.Signals | None = getattr(signal, "SIGHUP", None)
+    handles = hangup is not None and threading.current_thread() is threading.main_thread()
+    loop = asyncio.get_running_loop()
+    if handles:
+        loop.add_signal_handler(signal.SIGHUP, start)
+    yield
+    if handles:
+        loop.remove_signal_handler(signal.SIGHUP)
 
 
 async def _expire(documents: DocumentJobs, lifetime: float) -> None:
@@ -144,12 +230,12 @@ async def _expire(documents: DocumentJobs, lifetime: float) -> None:
 def _add_monitoring(app: FastAPI) -> None:
     """Add the routes for probes and Prometheus."""
 
-    @app.get("/ready", tags=["Server"], response_model=libretranslate.Health)
+    @app.get("/ready", tags=["Server"], response_model=Readiness)
     async def ready(server: Serving) -> Any:
-        """Report whether the server accepts requests and makes progress."""
-        if not server.worker.ready:
-            raise UnavailableError("the server is shutting down, or the model is stuck", 5)
-        return {"status": "ready"}
+        """Report whether the server accepts requests and makes progress, and which model is being loaded."""
+        if (trouble := server.trouble()) is not None:
+            raise UnavailableError(trouble, 5)
+        return {"status": "ready", "loading": server.pool.loading if server.pool is not None else None}
 
     @app.get("/metrics", tags=["Server"], response_class=Response, dependencies=[Depends(known)])
     async def metrics(server: Serving) -> Response:

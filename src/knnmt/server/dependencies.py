@@ -3,27 +3,38 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, TypeVar
 
 import anyio.to_thread
 from fastapi import Depends, HTTPException, Request
 
 from knnmt.corpus import Segment
+from knnmt.corpus.signature import signed
 from knnmt.documents.formats import FORMATS
+from knnmt.errors import KnnmtError, UsageError
 from knnmt.languages import Languages
-from knnmt.server.access import Doorkeeper
+from knnmt.server.access import Doorkeeper, read_keys
+from knnmt.server.audit import Action
+from knnmt.server.config import keys_of, read_config
 from knnmt.server.desks import Desk, Desks, Memory
 from knnmt.server.document_jobs import DocumentJobs
 from knnmt.server.imports import Imports
 from knnmt.server.metrics import Metrics
 from knnmt.server.middleware import CLOSED
-from knnmt.server.people import Caller
+from knnmt.server.model_pool import ModelPool
+from knnmt.server.opening import open_desks
+from knnmt.server.people import Caller, Key, includes
+from knnmt.server.review import Suggestion
+from knnmt.server.rights import needed
 from knnmt.server.settings import ServerSettings
 from knnmt.server.spool import Spool
-from knnmt.server.work_items import DecodingOptions
+from knnmt.server.state import State
+from knnmt.server.work_items import DecodingOptions, UnavailableError
 from knnmt.server.worker import Worker
 from knnmt.store.digests import one_line
+from knnmt.text.inline import Inline
 from knnmt.translate import Translation
 
 T = TypeVar("T")
@@ -42,9 +53,24 @@ class Taught:
     queued: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Reloaded:
+    """What a reload changes; `restart` are settings that only a restart changes."""
+
+    desks: Desks
+    keys: Sequence[Key]
+    suggestions: bool
+    budget: int | None = None
+    restart: list[str] = field(default_factory=list)
+
+
 @dataclass
 class Server:
-    """Desks, the thread that runs their models, and what guards them."""
+    """Desks, the thread that runs their models, and what guards them.
+
+    state: review queue and audit log, if it keeps any; pool: the models, where it loads them itself; config: the file
+    that it was configured by
+    """
 
     desks: Desks
     settings: ServerSettings
@@ -54,12 +80,23 @@ class Server:
     imports: Imports
     documents: DocumentJobs
     spool: Spool
+    state: State | None = None
+    pool: ModelPool | None = None
+    config: Path | None = None
+    suggestions: bool = True
+    configured: ServerSettings = field(default_factory=ServerSettings)  # as in the file, which options may override
+    _reloading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     # ---------------------------------------------------------------------------------------------- who, and what with
 
     def caller(self, request: Request, key: str | None = None) -> Caller:
-        """Who calls, by the key given or in the headers: 403 without a valid one, 429 beyond the rate limit."""
-        return self.doorkeeper.admit(request, key)
+        """Who calls, by the key given or in the headers: 403 without a valid one, or without the role that the route
+        needs; 429 beyond the rate limit."""
+        return _allowed(request, self.doorkeeper.admit(request, key))
+
+    def recognise(self, request: Request) -> Caller:
+        """Who calls, by the key in the headers; the request does not count towards the rate limit."""
+        return _allowed(request, self.doorkeeper.recognise(request))
 
     def desk(
         self,
@@ -80,59 +117,144 @@ class Server:
         return self.desks.pairs()
 
     async def loaded(self, desk: Desk) -> Desk:
-        """The desk, after its model is loaded."""
-        await anyio.to_thread.run_sync(lambda: desk.translator)
+        """The desk, after its model is loaded; 503 if that takes longer than a request may take."""
+        if not desk.loaded:
+            try:
+                load = anyio.to_thread.run_sync(lambda: desk.translator, abandon_on_cancel=True)
+                await asyncio.wait_for(load, self.settings.time_limit)
+            except TimeoutError:
+                raise UnavailableError(f"the model for {desk.languages} is being loaded: try again later", 5) from None
         return desk
 
-    async def translate(self, desk: Desk, texts: Sequence[str], options: DecodingOptions) -> list[Translation]:
+    async def translate(self, desk: Desk, texts: Sequence[str | Inline], options: DecodingOptions) -> list[Translation]:
         """Translate texts, batched with those of other requests. TimeoutError after the time limit."""
-        return await self.worker.translate(desk.translator, texts, options)
+        self.doorkeeper.count_characters(desk.caller, sum(map(len, texts)))
+        return await self.worker.translate((await self.loaded(desk)).translator, texts, options)
+
+    def trouble(self) -> str | None:
+        """Why the server is not ready; None if it is."""
+        loading = self.pool.stuck if self.pool is not None else None
+        return self.worker.trouble or loading
+
+    async def reload(self, caller: Caller) -> list[str]:
+        """Read configuration and keys again, all or nothing; requests in flight finish with the old ones.
+
+        Gives the names of settings that are new but need a restart. UsageError if something is wrong with the new ones.
+        """
+        if self._reloading.locked():
+            raise UnavailableError("the configuration is being reloaded: try again later", 2)
+        async with self._reloading:
+            new = await anyio.to_thread.run_sync(self._read_again)
+            self.desks, self.suggestions = new.desks, new.suggestions
+            self.doorkeeper.replace(new.keys)
+            if self.pool is not None:
+                self.pool.budget = new.budget
+            await anyio.to_thread.run_sync(self.record, caller, "reload")
+        return new.restart
+
+    def _read_again(self) -> "Reloaded":
+        if self.config is None or self.pool is None:
+            keys = read_keys(self.settings.keys) if self.settings.keys is not None else []
+            return Reloaded(self.desks, keys, self.suggestions)
+        config = read_config(self.config)
+        keys = keys_of(config)
+        if bool(keys) != self.doorkeeper.needs_key:
+            raise UsageError(f"{self.config}: to {'require' if keys else 'remove all'} keys, restart the server")
+        try:
+            desks = open_desks(config, self.pool, self.desks)
+        except KnnmtError as error:
+            raise UsageError(f"{self.config}: {error}") from None
+        fields = ServerSettings.model_fields
+        given = {name for name in fields if getattr(config.server, name) != getattr(self.configured, name)}
+        return Reloaded(desks, keys, config.suggestions, config.memory, sorted(given))
 
     # ------------------------------------------------------------------------------------------------------- teaching
 
     def may_teach(self, desk: Desk) -> bool:
         """Whether the caller's lessons are stored at once."""
-        return self.settings.teach and desk.learning is not None and desk.caller.may("teach", desk.learning)
+        learning = desk.learning
+        return self.settings.teach and learning is not None and desk.caller.may("teach", learning.name)
 
     def accepts_lessons(self, desk: Desk) -> bool:
         """Whether the caller's lessons are taken, to be stored at once or to be reviewed."""
-        return self.may_teach(desk)
+        reviewed = self.suggestions and self.state is not None and desk.learning is not None
+        return self.may_teach(desk) or (self.settings.teach and reviewed)
 
-    def learning(self, request: Request, desk: Desk) -> Memory:
-        """The memory that a caller may change: 403 if there is none, and for pages of other origins."""
-        if not desk.memories:
+    def require_lessons(self, request: Request, desk: Desk) -> None:
+        """404 if a desk has no memory; 403 if it takes no lessons of the caller, and for pages of other origins."""
+        if not desk.opened:
             raise HTTPException(404, NO_MEMORY)
-        if desk.learning is None or not self.may_teach(desk):
+        if not self.accepts_lessons(desk):
             raise HTTPException(403, DISABLED)
         self.check_origin(request, "teach")
-        return self.desks.memories[desk.learning]
 
-    async def teach(self, caller: Caller, desk: Desk, segments: Sequence[Segment]) -> Taught:
+    def learning(self, request: Request, desk: Desk) -> Memory:
+        """The memory that a caller may change at once."""
+        self.require_lessons(request, desk)
+        if desk.learning is None or not self.may_teach(desk):
+            raise HTTPException(403, "this key may suggest translations, but not change the memory")
+        return desk.learning
+
+    async def teach(self, caller: Caller, desk: Desk, segments: Sequence[Segment], action: Action = "teach") -> Taught:
         """Add segments to the desk's learning memory: when this returns they are on disk, and the next translation
-        uses them. 403 if the caller may neither teach nor suggest."""
-        if not self.may_teach(desk) or desk.learning is None:
+        uses them. Those of a caller who may not teach are queued for review; 403 if that is not possible either."""
+        if not self.accepts_lessons(desk) or desk.learning is None:
             raise HTTPException(403, DISABLED)
-        memory, model = self.desks.memories[desk.learning], desk.translator.model
-        added = await self.worker.call(lambda: memory.store.add(segments, model))
-        self.metrics.taught.inc(len(added.ids))
-        return Taught(added.ids)
+        segments = [line for segment in segments for line in _lines(segment)]
+        if not self.may_teach(desk):
+            return await self._suggest(caller, desk.learning, segments)
+        memory, model = desk.learning, (await self.loaded(desk)).translator.model
 
-    def memories(self, desk: Desk) -> list[Memory]:
-        """The memories of a desk, the most specific first."""
-        return [self.desks.memories[name] for name in desk.memories]
+        def add() -> tuple[str, ...]:
+            ids = memory.store.add([signed(segment, caller.name) for segment in segments], model).ids
+            self.record(caller, action, memory, ids)
+            return ids
 
-    async def current(self, desk: Desk) -> list[Memory]:
+        ids = await self.worker.call(add)
+        self.metrics.taught.inc(len(ids))
+        return Taught(ids)
+
+    async def _suggest(self, caller: Caller, memory: Memory, segments: Sequence[Segment]) -> Taught:
+        assert self.state is not None
+        suggestions = [
+            Suggestion(memory.name, each.source, each.target, each.origin, caller.name, each.id) for each in segments
+        ]
+        queue = self.state.review
+
+        def suggest() -> tuple[str, ...]:
+            ids = queue.suggest(suggestions)
+            self.record(caller, "suggest", memory, ids)
+            return tuple(ids)
+
+        return Taught(queued=await anyio.to_thread.run_sync(suggest))
+
+    async def remove(self, caller: Caller, memory: Memory, ids: Sequence[str]) -> list[str]:
+        """Remove segments of a memory; gives the ids that were there."""
+
+        def remove() -> list[str]:
+            gone = memory.store.remove(ids)
+            if gone:
+                self.record(caller, "remove", memory, gone)
+            return gone
+
+        return await self.worker.call(remove)
+
+    def record(self, caller: Caller, action: Action, memory: Memory | None = None, ids: Sequence[str] = ()) -> None:
+        """Write to the audit log, if there is one."""
+        if self.state is not None:
+            self.state.audit.append(caller.name, action, memory.name if memory else None, ids)
+
+    async def current(self, desk: Desk) -> tuple[Memory, ...]:
         """The memories of a desk, with what other processes wrote to them; 404 if it has none."""
-        if not desk.memories:
+        if not desk.opened:
             raise HTTPException(404, NO_MEMORY)
-        found = self.memories(desk)
 
         def refresh() -> None:
-            for memory in found:
+            for memory in desk.opened:
                 memory.store.refresh()
 
         await self.worker.call_soon(refresh)
-        return found
+        return desk.opened
 
     @property
     def suffixes(self) -> list[str]:
@@ -165,6 +287,8 @@ class Server:
         self.documents.stop()
         self.worker.stop()
         self.spool.close()
+        if self.state is not None:
+            self.state.close()
 
     def check_size(self, texts: list[str]) -> None:
         """Refuse requests over the size limits, and texts that are not valid Unicode."""
@@ -179,6 +303,22 @@ class Server:
         """Refuse requests of too many segments: lines of text, or blocks of HTML."""
         if segments > self.settings.max_segments:
             raise HTTPException(400, _exceeds(segments, self.settings.max_segments, "segments"))
+
+
+def _allowed(request: Request, caller: Caller) -> Caller:
+    """The caller, if they have the role that the route needs."""
+    role = needed(request)
+    if role != "open" and not includes(caller.role, role):
+        raise HTTPException(403, f"not allowed: this needs the role {role}, and the key has {caller.role}")
+    return caller
+
+
+def _lines(segment: Segment) -> list[Segment]:
+    """A lesson as texts are translated, line by line; as one if it has an id, or lines that are not each other's."""
+    lines = [[line for line in text.splitlines() if line.strip()] for text in (segment.source, segment.target)]
+    if segment.id is not None or len(lines[0]) != len(lines[1]) or len(lines[0]) < 2:
+        return [segment]
+    return [replace(segment, source=source, target=target) for source, target in zip(*lines, strict=True)]
 
 
 def _exceeds(size: int, limit: int, what: str) -> str:
@@ -198,7 +338,7 @@ async def admitted(request: Request) -> Caller:
 
 async def known(request: Request) -> Caller:
     """Who calls, by the key in the headers; the request is not counted."""
-    return (await server_of(request)).doorkeeper.recognise(request)
+    return (await server_of(request)).recognise(request)
 
 
 Serving = Annotated[Server, Depends(server_of)]

@@ -17,7 +17,7 @@ from knnmt.text.glossary import Glossary
 from knnmt.translate import Translator
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Memory:
     """A named store, opened once for all desks."""
 
@@ -35,13 +35,15 @@ class Memory:
 class Direction:
     """A pair of languages that the server translates: its model, its default memories, its glossary.
 
-    memories: their names, the most specific first; translator: gives the one for some of them, and loads it if need be
+    memories: their names, the most specific first; glossaries and translator give those for some of them, the latter
+    after loading what is missing
     """
 
     pair: Pair
     memories: tuple[str, ...]
-    glossaries: Glossaries
+    glossaries: Callable[[tuple[str, ...]], Glossaries]
     translator: Callable[[tuple[str, ...]], Translator]
+    loaded: Callable[[tuple[str, ...]], bool]
 
     @property
     def languages(self) -> Languages:
@@ -53,13 +55,18 @@ class Direction:
 class Desk:
     """What a request is translated with.
 
-    memories: names, the most specific first; learning: the one that this caller's lessons, or suggestions, go to
+    opened: its memories, the most specific first; learning: the one that this caller's lessons, or suggestions, go to
     """
 
     caller: Caller
     direction: Direction
-    memories: tuple[str, ...]
-    learning: str | None
+    opened: tuple[Memory, ...]
+    learning: Memory | None
+
+    @property
+    def memories(self) -> tuple[str, ...]:
+        """The names of its memories, the most specific first."""
+        return tuple(memory.name for memory in self.opened)
 
     @property
     def languages(self) -> Languages:
@@ -74,7 +81,12 @@ class Desk:
     @property
     def glossaries(self) -> Glossaries:
         """The glossary of the desk, and how terms of a request are put before it."""
-        return self.direction.glossaries
+        return self.direction.glossaries(self.memories)
+
+    @property
+    def loaded(self) -> bool:
+        """Whether its model is loaded."""
+        return self.direction.loaded(self.memories)
 
     @property
     def translator(self) -> Translator:
@@ -96,7 +108,8 @@ class Desks:
         store = translator.store
         names, stores = ((), ()) if store is None else (store.memory_names, store.stores)
         memories = [Memory(name, languages, one) for name, one in zip(names, stores, strict=True)]
-        direction = Direction(Pair(languages), names[::-1], Glossaries(glossary, languages), lambda _: translator)
+        glossaries = Glossaries(glossary, languages)
+        direction = Direction(Pair(languages), names[::-1], lambda _: glossaries, lambda _: translator, lambda _: True)
         return cls([direction], memories)
 
     def pairs(self) -> list[Languages]:
@@ -114,15 +127,15 @@ class Desks:
         if named is None:
             chosen = self._default(caller, direction)
         else:
-            for memory in named:
+            chosen = tuple(dict.fromkeys(named))
+            for memory in chosen:
                 if not fits(memory.languages, direction.languages):
                     raise HTTPException(
                         400, f"{memory.name} is a memory for {memory.languages}, not {direction.languages}"
                     )
-            chosen = tuple(dict.fromkeys(memory.name for memory in named))
-        learning = (name for name in chosen if caller.may("teach", name))
-        suggesting = chosen[0] if chosen else None
-        return Desk(caller, direction, chosen, next(learning, suggesting))
+        fitting = [memory for memory in chosen if memory.learns]
+        own = (memory for memory in fitting if caller.may("teach", memory.name))
+        return Desk(caller, direction, chosen, next(own, fitting[0] if fitting else None))
 
     def memory(self, caller: Caller, name: str) -> Memory:
         """A memory; 404 if there is none, or if the caller may not use it."""
@@ -135,12 +148,11 @@ class Desks:
         names = self.memories if caller.memories is None else caller.memories
         return [self.memories[name] for name in names if name in self.memories]
 
-    def _default(self, caller: Caller, direction: Direction) -> tuple[str, ...]:
+    def _default(self, caller: Caller, direction: Direction) -> tuple[Memory, ...]:
         """The memories that a caller gets without naming any: their own in their order, else those of the pair."""
-        if caller.memories is None:
-            return direction.memories
-        usable = (self.memories[name] for name in caller.memories if name in self.memories)
-        return tuple(memory.name for memory in usable if fits(memory.languages, direction.languages))
+        names = direction.memories if caller.memories is None else caller.memories
+        usable = (self.memories[name] for name in names if name in self.memories)
+        return tuple(memory for memory in usable if fits(memory.languages, direction.languages))
 
     def _direction(self, source: str | None, target: str | None) -> Direction:
         source = None if source == "auto" else source

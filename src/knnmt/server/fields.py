@@ -1,6 +1,7 @@
 """The fields of a request, sent as JSON, as a form, or in the query string."""
 
 import json
+from collections.abc import Collection
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -16,13 +17,17 @@ MISSING = ("missing", "string_too_short", "too_short")
 
 async def fields(request: Request, model: type[Model]) -> Model:
     """Parse and validate the fields of a request; 400 if they are invalid."""
+    return validated(model, await given_fields(request))
+
+
+async def given_fields(request: Request, repeated: Collection[str] = ()) -> dict[str, Any]:
+    """The fields of a request as they were sent; those `repeated` are lists in a form."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json" or kind.endswith("+json"):
-        given = _json(await request.body())
-    else:
-        given = {name: value for name, value in request.query_params.items() if name not in SECRET}
-        given |= await _multipart(request) if kind == "multipart/form-data" else _form(await request.body(), kind)
-    return validated(model, given)
+        return _json(await request.body())
+    pairs = await _multipart(request) if kind == "multipart/form-data" else _form(await request.body(), kind)
+    pairs += [(name, value) for name, value in request.query_params.multi_items() if name not in SECRET]
+    return _gathered(pairs, repeated)
 
 
 def validated(model: type[Model], given: dict[str, Any]) -> Model:
@@ -40,6 +45,8 @@ def explained(errors: Any) -> str:
     name = next((part for part in parts if part.isidentifier() and part.islower() and part not in NO_FIELDS), "body")
     if first["type"] in MISSING:
         return f"missing {name} parameter"
+    if first["type"].startswith(("int_", "float_")):
+        return f"{name} parameter is not a number"
     return f"{name}: {first['msg'].removeprefix('Value error, ')}"
 
 
@@ -53,31 +60,34 @@ def _json(body: bytes) -> dict[str, Any]:
     return given
 
 
-def _form(body: bytes, kind: str) -> dict[str, Any]:
+def _form(body: bytes, kind: str) -> list[tuple[str, str]]:
     if kind not in ("", "application/x-www-form-urlencoded"):
-        return {}
+        return []
     try:
-        pairs = parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
+        return parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
     except ValueError:
         raise HTTPException(400, "Invalid request: form not UTF-8, or too many fields") from None
-    return _first(pairs)
 
 
-async def _multipart(request: Request) -> dict[str, Any]:
+async def _multipart(request: Request) -> list[tuple[str, str]]:
     try:
         async with request.form(max_files=0, max_fields=MAX_FIELDS, max_part_size=1 << 30) as form:
-            return _first([(name, value) for name, value in form.multi_items() if isinstance(value, str)])
+            return [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
     except HTTPException:
         raise
     except Exception:  # the parser raises many kinds of errors
         raise HTTPException(400, "Invalid request: malformed form") from None
 
 
-def _first(pairs: list[tuple[str, str]]) -> dict[str, Any]:
-    """The first value of each field, with line ends normalised to line feeds."""
+def _gathered(pairs: list[tuple[str, str]], repeated: Collection[str]) -> dict[str, Any]:
+    """The first value of each field, or all of those that may be repeated; line ends become line feeds."""
     given: dict[str, Any] = {}
     for name, value in pairs:
-        given.setdefault(name, value.replace("\r\n", "\n").replace("\r", "\n"))
+        text = value.replace("\r\n", "\n").replace("\r", "\n")
+        if name in repeated:
+            given.setdefault(name, []).append(text)
+        else:
+            given.setdefault(name, text)
     return given
 
 

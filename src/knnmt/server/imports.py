@@ -20,6 +20,7 @@ from fastapi import HTTPException
 from pydantic import BaseModel
 
 from knnmt.corpus import CleanReport, CleanSettings, Languages, Segment, clean, read
+from knnmt.corpus.signature import signed
 from knnmt.errors import DataError, KnnmtError, UsageError
 from knnmt.server.desks import Desk, Memory
 from knnmt.server.metrics import Metrics
@@ -206,9 +207,10 @@ class Imports:
 
     def _add(self, one: Import, chunk: list[Segment]) -> None:
         """Add a chunk, without the segments that the store rejects."""
-        model = one.desk.translator.model
+        model, author = one.desk.translator.model, one.desk.caller.name
+        signed_chunk = [signed(segment, author) for segment in chunk]
         added = self._worker.call_blocking(
-            lambda: one.memory.store.add(chunk, model, bad=lambda error: one.fault("unfit", error))
+            lambda: one.memory.store.add(signed_chunk, model, bad=lambda error: one.fault("unfit", error))
         )
         one.added += len(added.ids)
         self._metrics.taught.inc(len(added.ids))

@@ -18,6 +18,7 @@ from knnmt.server.worker import GRACE
 
 HEAD_LIMIT = 10.0  # seconds until the head of a request must have arrived
 KEEP_ALIVE = 30  # seconds that an idle connection is kept
+WRITE_LIMIT = 30.0  # seconds in which a client must read some of an answer that is too large for the socket's buffer
 AT_ONCE = 64  # connections accepted at a time, before those that are too many are closed
 MOST, LEAST = 1000, 16  # connections, where the system allows as many, and where it allows too few
 
@@ -50,10 +51,12 @@ def room() -> tuple[int, int]:
 
 
 class Connection(H11Protocol):
-    """A connection that is closed if no request arrives in time, or if it is idle and others need its place."""
+    """A connection that is closed if no request arrives in time, if its client reads no answer, or if it is idle and
+    others need its place."""
 
     most = MOST
     _timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
     _idle_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -81,14 +84,30 @@ class Connection(H11Protocol):
         self._idle_since = self.loop.time()
         super().on_response_complete()
 
+    def pause_writing(self) -> None:
+        """Wait for a client to read."""
+        super().pause_writing()
+        self._write_timer = self.loop.call_later(WRITE_LIMIT, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on writing."""
+        self._stop_write_timer()
+        super().resume_writing()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
         self._stop_waiting()
+        self._stop_write_timer()
         super().connection_lost(exc)
 
     def _wait(self) -> None:
         self._idle_since = self.loop.time()
         self._timer = self.loop.call_later(HEAD_LIMIT, self.transport.abort)
+
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
 
     def _stop_waiting(self) -> None:
         if self._timer is not None:

@@ -1,4 +1,4 @@
-"""Middleware around every request: body limits, security headers, the access log, metrics.
+"""Middleware around every request: names and origins, body limits, methods, security headers, the access log, metrics.
 
 Neither log nor metrics contain addresses, keys, or any text of a request, not even the query string.
 """
@@ -10,9 +10,11 @@ import time
 
 from fastapi import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Match, Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from knnmt.server.access import Doorkeeper
 from knnmt.server.metrics import Metrics
 from knnmt.server.settings import ServerSettings
 from knnmt.server.uploads import ENVELOPE
@@ -33,16 +35,17 @@ HEADERS = [
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cache-control", b"no-cache"),
 ]
-IMPORT, FILES = "/v1/memory/import", ("/v1/files", "/translate_file")
+IMPORT, FILES = "/v1/memory/import", ("/v1/files", "/translate_file", "/v2/document")
 UPLOAD_PATIENCE = 10  # times the time limit: uploads take longer
-METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS"})
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+WEB = ("http://", "https://", "null")  # origins of web pages; add-ons and desktop applications have other schemes
 
 
 class GuardMiddleware:
     """The outermost layer of the application."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics) -> None:
-        self._app, self._settings, self._metrics = app, settings, metrics
+    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics, doorkeeper: Doorkeeper) -> None:
+        self._app, self._settings, self._metrics, self._doorkeeper = app, settings, metrics, doorkeeper
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
@@ -50,6 +53,7 @@ class GuardMiddleware:
             await self._app(scope, receive, send)
             return
         started, status, method = time.perf_counter(), 0, scope["method"]
+        arrived = dict(scope)  # a mount changes the path
         if method == "HEAD":  # whatever can be got; FastAPI's routes know no HEAD
             scope = {**scope, "method": "GET"}
 
@@ -59,16 +63,15 @@ class GuardMiddleware:
                 status = message["status"]
                 present = {name.lower() for name, _ in message["headers"]}
                 message["headers"] = [*message["headers"], *(pair for pair in HEADERS if pair[0] not in present)]
+                if status == 405:
+                    message["headers"] = [pair for pair in message["headers"] if pair[0].lower() != b"allow"]
+                    message["headers"].append((b"allow", ", ".join(_allowed(arrived)).encode()))
             elif method == "HEAD":
                 message = {**message, "body": b""}
             await send(message)
 
         try:
-            if (name := self._foreign(scope)) is not None:
-                refused = f"{name} is not a name of this server: start it with --allow-host {name}, or with --keys"
-                await JSONResponse({"error": refused}, 403)(scope, receive, send_with_headers)
-            else:
-                await self._app(scope, self._limited(scope, receive), send_with_headers)
+            await (self._refusal(scope) or self._app)(scope, self._limited(scope, receive), send_with_headers)
         except ClientDisconnect:  # in the middle of a body
             status = CLOSED
         except Exception as error:  # uvicorn would log the message too, which may contain text of the request
@@ -82,17 +85,49 @@ class GuardMiddleware:
             self._metrics.seconds.labels(route).observe(seconds)
             _access_log.info("%s %s %d %.0f ms", method, route, status, 1000 * seconds)
 
-    def _foreign(self, scope: Scope) -> str | None:
+    def _refusal(self, scope: Scope) -> Response | None:
+        """What is answered before the application is asked; None if it is to answer."""
+        headers = dict(scope["headers"])
+        if self._open and (name := self._foreign_name(headers)) is not None:
+            return _refused(f"{name} is not a name of this server: start it with --allow-host {name}, or with --keys")
+        if self._open and (origin := self._foreign_origin(headers)) is not None:
+            return _refused(
+                f"pages of {origin} may not call this server: start it with --cors {origin}, or with --keys"
+            )
+        if scope["method"] == "OPTIONS" and b"access-control-request-method" not in headers and _allowed(scope):
+            return Response(status_code=204, headers={"Allow": ", ".join(_allowed(scope))})
+        if headers.get(b"content-encoding", b"identity").lower() not in (b"", b"identity"):
+            # a compressed body could be of any size
+            return JSONResponse({"error": "Content-Encoding is not supported"}, 415, {"Accept-Encoding": "identity"})
+        return None
+
+    @property
+    def _open(self) -> bool:
+        """Whether every page of a browser on this machine could use the server: it is local, and has no keys."""
+        keys = self._doorkeeper.needs_key
+        return not keys and _local(self._settings.host) and "*" not in self._settings.allow_host
+
+    def _foreign_name(self, headers: dict[bytes, bytes]) -> str | None:
         """The name that a request calls the server by, if a page that points its own name here could have sent it.
 
         Such a page (DNS rebinding) is of the same origin for a browser. Keys stop it; a server for this machine alone
         that has none answers to its own names only.
         """
-        if self._settings.keys is not None or not _local(self._settings.host) or "*" in self._settings.allow_host:
-            return None
-        given = dict(scope["headers"]).get(b"host", b"localhost").decode("latin-1")
-        name = given.rpartition(":")[0] if given.rpartition(":")[2].isdigit() else given
+        name = _name(headers.get(b"host", b"localhost").decode("latin-1"))
         return None if _local(name) or name in self._settings.allow_host else name
+
+    def _foreign_origin(self, headers: dict[bytes, bytes]) -> str | None:
+        """The origin of a request that a page of another site made a browser send.
+
+        The page could not read the answer, unless --cors allows it; but it could keep the machine busy. Browser
+        add-ons have origins of their own (moz-extension://…), and are let through.
+        """
+        origin = headers.get(b"origin", b"").decode("latin-1")
+        if not origin.startswith(WEB) or {origin, "*"} & set(self._settings.cors):
+            return None
+        authority = origin.partition("://")[2]
+        same = authority == headers.get(b"host", b"").decode("latin-1")
+        return None if same or _name(authority) in self._settings.allow_host else origin
 
     def _limited(self, scope: Scope, receive: Receive) -> Receive:
         """Receive a body, unless it is too large or too slow."""
@@ -123,6 +158,26 @@ class GuardMiddleware:
             return message
 
         return receive_limited
+
+
+def _refused(reason: str) -> Response:
+    return JSONResponse({"error": reason}, 403)
+
+
+def _allowed(scope: Scope) -> list[str]:
+    """The methods of a path, by all routes that have it; none if there is no such path."""
+    found = {"OPTIONS"}
+    for route in scope["app"].routes:
+        for method in ("GET",) if isinstance(route, Mount) else METHODS:
+            if route.matches({**scope, "method": method})[0] is Match.FULL:
+                found |= {method, "HEAD"} if method == "GET" else {method}
+    return [method for method in METHODS if method in found] if len(found) > 1 else []
+
+
+def _name(authority: str) -> str:
+    """The name of a host, without its port."""
+    name, _, port = authority.rpartition(":")
+    return name if port.isdigit() else authority
 
 
 def _local(name: str) -> bool:

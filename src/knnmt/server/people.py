@@ -1,6 +1,7 @@
 """Who calls: a name, a role, and the memories that both hold for."""
 
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from typing import Literal
 
 Role = Literal["translate", "teach", "review", "admin"]
@@ -22,7 +23,7 @@ class Caller:
     """Who sent a request.
 
     name: "" without keys; id: digest of the key; memories: those they may use, the most specific first, None for all;
-    own: those of them that roles above `translate` hold for, None for all
+    own: those of them that roles above `translate` hold for, None for all; characters: per day, None for any number
     """
 
     name: str = ""
@@ -30,6 +31,7 @@ class Caller:
     id: str | None = None
     memories: tuple[str, ...] | None = None
     own: tuple[str, ...] | None = None
+    characters: int | None = None
 
     def may_use(self, memory: str) -> bool:
         """Whether they may translate with a memory and read it."""
@@ -37,9 +39,7 @@ class Caller:
 
     def may(self, wanted: Role, memory: str) -> bool:
         """Whether they have a role, or a higher one, for a memory."""
-        if not self.may_use(memory) or not includes(self.role, wanted):
-            return False
-        return wanted == "translate" or self.own is None or memory in self.own
+        return self.may_use(memory) and includes(self.role_for(memory), wanted)
 
     def role_for(self, memory: str) -> Role:
         """Their role for a memory that they may use."""
@@ -48,3 +48,32 @@ class Caller:
 
 ANYONE = Caller(role="admin")
 """The caller of a server without keys."""
+READER = Caller()
+"""The caller of a server without keys that cannot be taught."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key: its name, its SHA-256 digest, and what it opens.
+
+    limit: requests a minute, None for the server's, 0 for any number; expires: the last day that it is valid
+    """
+
+    name: str
+    digest: str
+    limit: int | None = None
+    role: Role = "teach"
+    expires: date | None = None
+    memories: tuple[str, ...] | None = None
+    own: tuple[str, ...] | None = None
+    characters: int | None = None
+
+    @property
+    def caller(self) -> Caller:
+        """Who has it."""
+        return Caller(self.name, self.role, self.digest, self.memories, self.own, self.characters)
+
+    @property
+    def expired(self) -> bool:
+        """Whether its last day is over, in UTC."""
+        return self.expires is not None and datetime.now(UTC).date() > self.expires

@@ -96,21 +96,26 @@ class Worker:
             refuse(item.future)
 
     @property
-    def ready(self) -> bool:
-        """Whether it accepts requests and makes progress."""
+    def trouble(self) -> str | None:
+        """Why it accepts no requests, or makes no progress; None if all is well."""
+        if self._stopping or not self._thread.is_alive():
+            return STOPPING
         active = self._active
-        stuck = active is not None and time.monotonic() - active > self._settings.time_limit
-        return self._thread.is_alive() and not self._stopping and not stuck
+        idle = 0.0 if active is None else time.monotonic() - active
+        if idle <= self._settings.time_limit:
+            return None
+        return f"the model is stuck: no progress for {idle:.0f} seconds; restart the server"
 
     # ------------------------------------------------------------------------------------- for the event loop
 
     async def translate(
-        self, translator: Translator, texts: Sequence[str], options: DecodingOptions
+        self, translator: Translator, texts: Sequence[str | Inline], options: DecodingOptions
     ) -> list[Translation]:
         """Translate texts, batched with other requests. TimeoutError after the time limit."""
         if not texts:
             return []
-        return await self._wait(self._submit(TextRequest(translator, options, list(map(Inline.plain, texts)))))
+        units = [text if isinstance(text, Inline) else Inline.plain(text) for text in texts]
+        return await self._wait(self._submit(TextRequest(translator, options, units)))
 
     async def call(self, function: Callable[[], T]) -> T:
         """Call a function in the model's thread, in queue order: what is queued later waits for it."""

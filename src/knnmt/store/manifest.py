@@ -100,6 +100,13 @@ def aligner_name(aligner: File) -> str:
     return f"aligner-{aligner.checksum[:16]}.safetensors"
 
 
+def sealed_files(manifest: Manifest) -> dict[str, File]:
+    """All files as they were sealed, by their paths in the store's folder."""
+    files = {f"{part.name}/{name}": file for part in manifest.parts for name, file in part.files.items()}
+    aligner = manifest.aligner
+    return files if aligner is None else files | {aligner_name(aligner): aligner}
+
+
 def aligner_of(store: Path, manifest: Manifest) -> tuple[Path, File] | None:
     """Where the aligner of a store is; None where it has none."""
     if manifest.aligner is not None:

@@ -22,7 +22,7 @@ from knnmt.model.represent import StateModel
 from knnmt.search.pq import decode
 from knnmt.store.entries import scale_of, scale_pairs
 from knnmt.store.manifest import Manifest
-from knnmt.store.numbering import Numbering
+from knnmt.store.numbering import Match, Numbering
 from knnmt.store.part import Part
 from knnmt.store.store import Added, Store
 
@@ -36,15 +36,16 @@ ROOM = 1 << 40  # numbers for the lessons of each store: what one is taught must
 class Memories(Numbering):
     """Stores that were made with one model, read as one store of all their parts and lessons.
 
-    stores: all of them, `weights` that of each; searched: those whose weight is not 0
+    stores: all of them, `weights` that of each; searched: those whose weight is not 0; names: of the stores, by default
+    those of their folders
     """
 
-    def __init__(self, paths: Paths) -> None:
+    def __init__(self, paths: Paths, names: Sequence[str] | None = None) -> None:
         self.paths = [Path(path) for path in paths]
         if len({path.resolve() for path in self.paths}) < len(self.paths):
             raise StoreError(f"the same store is given twice: {', '.join(map(str, self.paths))}")
         self.weights = _weights(paths)
-        self.memory_names = _names(self.paths)
+        self.memory_names = folder_names(self.paths) if names is None else tuple(names)
         self._open()
 
     @classmethod
@@ -118,6 +119,10 @@ class Memories(Numbering):
         """The segment of an id, of the last store that has it."""
         return next((found for store in self.stores[::-1] if (found := store.find(name)) is not None), None)
 
+    def matches(self, source: str) -> list[Match]:
+        """The segments with this very source text, the one that counts first: those of the last store before others."""
+        return [match for store in self.searched[::-1] for match in store.matches(source)]
+
     def check(self, model: StateModel) -> None:
         """Refuse a model that the stores were not made with."""
         for store in self.stores:
@@ -187,7 +192,7 @@ def _weights(paths: Paths) -> tuple[float, ...]:
     return tuple(paths.values())
 
 
-def _names(paths: Sequence[Path]) -> tuple[str, ...]:
+def folder_names(paths: Sequence[Path]) -> tuple[str, ...]:
     """The names of the stores' folders, each with as much of its path as tells all of them apart."""
     parts = [path.resolve().parts for path in paths]
     several = (tuple("/".join(each[-count:]) for each in parts) for count in range(1, max(map(len, parts)) + 1))

@@ -19,7 +19,7 @@ from knnmt.model.represent import StateModel
 from knnmt.store.journal import Journal, Repaired, repair
 from knnmt.store.learn import learn
 from knnmt.store.lessons import Lesson, Lessons, Record, named
-from knnmt.store.manifest import LOCK, File, Manifest, aligner_name, aligner_of, expect_checksum, read_manifest, stamp
+from knnmt.store.manifest import LOCK, File, Manifest, aligner_of, expect_checksum, read_manifest, sealed_files, stamp
 from knnmt.store.numbering import Numbering
 from knnmt.store.part import Part
 from knnmt.store.records import from_bytes, to_bytes
@@ -48,11 +48,19 @@ class Store(Numbering):
     """Every token of a parallel corpus, with the state in which a model predicts it.
 
     first: the numbers of its first segment and entry, where it is one of several that are opened together;
-    lessons_from: the number of the first segment and entry that is taught, by default that behind the parts
+    lessons_from: the number of the first segment and entry that is taught, by default that behind the parts;
+    called: its name as a memory, by default that of its folder
     """
 
-    def __init__(self, path: str | Path, *, first: tuple[int, int] = (0, 0), lessons_from: int | None = None) -> None:
-        self.path, self._first, self._lessons_from = Path(path), first, lessons_from
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        first: tuple[int, int] = (0, 0),
+        lessons_from: int | None = None,
+        called: str | None = None,
+    ) -> None:
+        self.path, self._first, self._lessons_from, self._called = Path(path), first, lessons_from, called
         while True:
             self._stamp = stamp(self.path)
             self._take(read_manifest(self.path))
@@ -103,9 +111,7 @@ class Store(Numbering):
     @property
     def files(self) -> dict[str, File]:
         """All files as they were sealed, by their paths in the store's folder."""
-        files = {f"{part.folder.name}/{name}": file for part in self.parts for name, file in part.files.items()}
-        aligner = self.manifest.aligner
-        return files if aligner is None else files | {aligner_name(aligner): aligner}
+        return sealed_files(self.manifest)
 
     def memory_of(self, number: int) -> str:
         """The name of the store that a segment belongs to: this one."""
@@ -118,8 +124,8 @@ class Store(Numbering):
 
     @property
     def memory_names(self) -> tuple[str, ...]:
-        """The names of all stores that are opened here: this one's folder."""
-        return (self.path.resolve().name,)
+        """The names of all stores that are opened here: this one's."""
+        return (self._called or self.path.resolve().name,)
 
     def check(self, model: StateModel) -> None:
         """Refuse a model that this store was not made with: its states would mean nothing here."""

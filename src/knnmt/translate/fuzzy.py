@@ -1,4 +1,4 @@
-"""Fuzzy matches, as in translation memories: the segment of a store whose source is nearest to a text, by its words.
+"""Fuzzy matches, as in translation memories: the segments of a store whose source is like a text, by its words.
 
 The score is 1 - distance / words of the longer text, with the word-level Levenshtein distance, ignoring case and
 punctuation; a text that the store has verbatim scores 1, and one that differs in case or punctuation only 0.99.
@@ -9,7 +9,7 @@ the distance takes one step a word, by bits (Myers 1999). The result is that of 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from math import ceil
 from typing import NamedTuple
@@ -50,14 +50,14 @@ def best_matches(store: AnyStore, texts: Sequence[str], least: float = LEAST) ->
 
 
 class FuzzyIndex:
-    """The words of all current segments of a store; for texts that come one after the other."""
+    """The words of segments of a store, all current ones if none are named; for texts that come one after the other."""
 
-    def __init__(self, store: AnyStore) -> None:
+    def __init__(self, store: AnyStore, segments: Iterable[tuple[int, Segment]] | None = None) -> None:
         self._store = store
         self._ids: dict[str, int] = {}
         numbers, rows = list[int](), list[list[int]]()
         ids = self._ids
-        for number, segment in store.numbered():
+        for number, segment in store.numbered() if segments is None else segments:
             numbers.append(number)
             rows.append([ids.setdefault(word, len(ids)) for word in words_of(segment.source)])
         self._numbers = np.array(numbers, np.int64)
@@ -83,15 +83,20 @@ class FuzzyIndex:
         known = {text: self._store.matches(one_line(text)) for text in dict.fromkeys(texts)}
         asked = [text for text, matches in known.items() if not matches]
         found = {text: Fuzzy(1.0, matches[0].segment) for text, matches in known.items() if matches}
-        for text, (place, score) in zip(asked, self._search(asked, least), strict=True):
-            if place >= 0:
-                found[text] = Fuzzy(min(score, NEARLY), self._store.segment(int(self._numbers[place])))
+        for text, (numbers, scores) in zip(asked, self.search(asked, least), strict=True):
+            if len(numbers):
+                found[text] = Fuzzy(float(scores[0]), self._store.segment(int(numbers[0])))
         return [found.get(text) for text in texts]
 
-    def _search(self, texts: Sequence[str], least: float) -> Iterator[tuple[int, float]]:
-        """The place and score of the best segment of each text; place -1 for none."""
+    def search(self, texts: Sequence[str], least: float = LEAST) -> Iterator[tuple[Int64, NDArray[np.float64]]]:
+        """For each text the numbers of the segments that score at least `least`, and their scores, best first.
+
+        Of equal scores the lowest number is first. A text that differs in case or punctuation, or in nothing, scores
+        `NEARLY`.
+        """
         masks = np.zeros(len(self._ids), np.uint64)
         seen = np.full(len(self._lengths), -1, np.int64)
+        places, distances = np.empty((2, len(self._lengths)), np.int64)
         sizes = np.diff(self._post_starts)
         for number, text in enumerate(texts):
             words = [self._ids.get(word, -1) for word in words_of(text)]
@@ -99,24 +104,25 @@ class FuzzyIndex:
             shared = max(1, ceil(least * len(words) - 1e-9))
             rare = sorted(words, key=lambda word: sizes[word] if word >= 0 else 0)[: len(words) - shared + 1]
             probes = np.array(sorted({word for word in rare if word >= 0}), np.int64)
+            count = 0
             if len(probes):
-                place, distance, longer = _nearest(
+                count = _near(
                     np.array(words, np.int64), probes, self._words, self._starts, self._lengths,
-                    self._post, self._post_starts, self._numbers, masks, seen, number, least,
+                    self._post, self._post_starts, masks, seen, number, least, places, distances,
                 )  # fmt: skip
-                yield place, 1 - distance / longer
-            else:
-                yield -1, 0.0
+            near, numbers = places[:count], self._numbers[places[:count]]
+            scores = np.minimum(1 - distances[:count] / np.maximum(self._lengths[near], max(1, len(words))), NEARLY)
+            order = np.lexsort((numbers, -scores))
+            yield numbers[order], scores[order]
 
 
 @compiled
-def _nearest(
+def _near(
     text: Int64, probes: Int64, words: Int64, starts: Int64, lengths: Int64, post: Int64, post_starts: Int64,
-    numbers: Int64, masks: NDArray[np.uint64], seen: Int64, mark: int, least: float,
-) -> tuple[int, int, int]:  # fmt: skip
-    """The best segment: its place, its distance, and the words of the longer text."""
-    size = len(text)
-    best, best_distance, best_longer = -1, 1, 1
+    masks: NDArray[np.uint64], seen: Int64, mark: int, least: float, places: Int64, distances: Int64,
+) -> int:  # fmt: skip
+    """Fill in the places and distances of the segments that score at least `least`; gives their number."""
+    size, count = len(text), 0
     shortest, longest = least * size, size / least
     short = size <= BITS
     if short:
@@ -141,15 +147,13 @@ def _nearest(
                 distance = _by_rows(text, words, begin, length, row)
             if longer - distance < least * longer:
                 continue
-            # distance / longer, compared without rounding
-            ours, theirs = distance * best_longer, best_distance * longer
-            if best < 0 or ours < theirs or (ours == theirs and numbers[segment] < numbers[best]):
-                best, best_distance, best_longer = segment, distance, longer
+            places[count], distances[count] = segment, distance
+            count += 1
     if short:
         for place in range(size):
             if text[place] >= 0:
                 masks[text[place]] = np.uint64(0)
-    return best, best_distance, best_longer
+    return count
 
 
 @compiled

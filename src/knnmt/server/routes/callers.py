@@ -68,7 +68,7 @@ async def me(server: Serving, caller: Recognised) -> Any:
                 "source": {"code": languages.source, "name": name_of(languages.source)},
                 "target": {"code": languages.target, "name": name_of(languages.target)},
                 "memories": list(desk.memories),
-                "learning": desk.learning if accepted else None,
+                "learning": desk.learning.name if accepted and desk.learning else None,
                 "review": accepted and not server.may_teach(desk),
             }
         )

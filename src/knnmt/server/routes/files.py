@@ -73,14 +73,14 @@ def form_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def _uploaded(request: Request, server: Server) -> AsyncIterator[Upload]:
+async def uploaded(request: Request, server: Server) -> AsyncIterator[Upload]:
     """Receive a document, if documents are allowed and there is room."""
     limit, length = server.settings.max_file, request.headers.get("content-length", "")
     if not limit:
         raise HTTPException(403, "Files translation are disabled on this server.")
     server.check_origin(request, "upload to")
     if "authorization" in request.headers:
-        server.doorkeeper.recognise(request)  # a wrong key is refused before the body is read
+        server.recognise(request)  # a wrong key is refused before the body is read
     server.documents.make_room(min(limit, int(length)) if length.isdigit() else limit)
     async with received(request, server.spool, limit + ENVELOPE) as upload:
         if upload.name is None:
@@ -95,7 +95,7 @@ async def _uploaded(request: Request, server: Server) -> AsyncIterator[Upload]:
 @router.post("", response_model=DocumentStatus, status_code=202, openapi_extra=form_schema(DocumentFields))
 async def upload(request: Request, server: Serving) -> Any:
     """Upload a document. It is translated in the background; exact matches of the memory need no review."""
-    async with _uploaded(request, server) as sent:
+    async with uploaded(request, server) as sent:
         asked = validated(DocumentFields, sent.fields)
         caller = server.caller(request, asked.api_key)
         desk = await server.loaded(server.desk(caller, asked.source, asked.target, asked.memories))
@@ -136,7 +136,7 @@ def _response(job: DocumentJob) -> FileResponse:
 @libretranslate.post("/translate_file", response_model=TranslatedFile, openapi_extra=form_schema(FileFields))
 async def translate_file(request: Request, server: Serving) -> Any:
     """Translate a document, and answer with the address of the result."""
-    async with _uploaded(request, server) as sent:
+    async with uploaded(request, server) as sent:
         asked = validated(FileFields, sent.fields)
         caller = server.caller(request, asked.api_key)
         desk = await server.loaded(server.desk(caller, asked.source, asked.target))

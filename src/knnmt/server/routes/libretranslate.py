@@ -1,26 +1,23 @@
 """LibreTranslate's API. `/suggest` teaches the store: the next translation uses it."""
 
-import itertools
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import anyio.to_thread
 from fastapi import APIRouter, HTTPException, Request
-from pydantic import BaseModel, ConfigDict, Field, StrictStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictStr
 
 from knnmt.corpus import Segment
 from knnmt.server.dependencies import Server, Serving, while_connected
 from knnmt.server.desks import Desk
-from knnmt.server.detection import Pair, name_of
+from knnmt.server.detection import Detected, name_of, ranked
 from knnmt.server.fields import body_schema, fields
-from knnmt.server.people import ANYONE
+from knnmt.server.people import ANYONE, Caller
+from knnmt.server.texts import TextQuery, render
 from knnmt.server.work_items import DecodingOptions
-from knnmt.text.html_document import HtmlDocument
-from knnmt.text.words import Link
-from knnmt.translate.word_alignment import WordAligner
 
 router = APIRouter(tags=["LibreTranslate"])
-ALIGNED = 2000  # characters of texts and translations aligned at a time
+FORMATS = ("text", "html")
+DETECTED, LEAST = 3, 0.05  # languages that `/detect` answers, and how likely all but the first are at least
 
 ApiKey = Annotated[StrictStr | None, Field(description="API key, if the server requires one")]
 
@@ -33,8 +30,12 @@ class TranslateFields(BaseModel):
     q: StrictStr | list[StrictStr] = Field(description="text, or list of texts", examples=["Guten Morgen!"])
     source: StrictStr = Field(description="language code, or auto", examples=["de"])
     target: StrictStr = Field(description="language code", examples=["en"])
-    format: Literal["text", "html"] = Field(default="text", description="plain text, or HTML (tags are kept)")
-    alternatives: int = Field(default=0, ge=0, description="number of alternative translations")
+    format: StrictStr = Field(
+        default="text", description="plain text, or HTML (tags are kept)", json_schema_extra={"enum": list(FORMATS)}
+    )
+    alternatives: Annotated[int, AfterValidator(lambda number: max(0, number))] = Field(
+        default=0, description="number of alternative translations"
+    )
     api_key: ApiKey = None
 
 
@@ -98,7 +99,15 @@ class Health(BaseModel):
 @router.get("/languages", response_model=list[Language])
 async def languages(server: Serving) -> Any:
     """List the languages."""
-    return [each | {"supportedFilesFormat": server.suffixes} for each in server.desk(ANYONE).pair.listed()]
+    targets: dict[str, list[str]] = {}
+    for pair in server.pairs(ANYONE):
+        targets.setdefault(pair.source, []).append(pair.target)
+    for pair in server.pairs(ANYONE):
+        targets.setdefault(pair.target, [])
+    return [
+        {"code": code, "name": name_of(code), "targets": reached, "supportedFilesFormat": server.suffixes}
+        for code, reached in targets.items()
+    ]
 
 
 @router.post(
@@ -110,100 +119,53 @@ async def languages(server: Serving) -> Any:
 async def translate(request: Request, server: Serving) -> Any:
     """Translate a text, or a list of texts."""
     asked = await fields(request, TranslateFields)
-    caller = server.caller(request, asked.api_key)
-    if asked.alternatives > server.settings.max_alternatives:
-        raise HTTPException(400, f"Invalid request: at most {server.settings.max_alternatives} alternatives")
-    texts = [asked.q] if isinstance(asked.q, str) else asked.q
-    server.check_size(texts)
-    desk = await server.loaded(server.desk(caller, asked.source, asked.target))
-    detected = _languages(desk.pair, asked, texts)
-    beam = max(server.settings.beam, asked.alternatives + 1)
-    options = DecodingOptions(beam=beam, n_best=asked.alternatives + 1, glossary=desk.glossaries.own)
-    wanted = [number for number, found in enumerate(detected) if found["language"] != desk.languages.target]
-    work = _translations(server, desk, [texts[number] for number in wanted], asked.format, options)
-    ranked = [[text] for text in texts]  # a text already in the target language is returned as it is
-    for number, translations in zip(wanted, await while_connected(request, work), strict=True):
-        ranked[number] = translations
-    answer: dict[str, Any] = {"translatedText": [each[0] for each in ranked]}
+    caller, most = server.caller(request, asked.api_key), server.settings.max_alternatives
+    if asked.alternatives > most:
+        raise HTTPException(400, f"Invalid request: alternatives parameter must be <= {most}")
+    if asked.format not in FORMATS:
+        raise HTTPException(400, f"{asked.format} format is not supported")
+
+    def options(desk: Desk) -> DecodingOptions:
+        beam = max(server.settings.beam, asked.alternatives + 1)
+        return DecodingOptions(beam=beam, n_best=asked.alternatives + 1, glossary=desk.glossaries.own)
+
+    query = TextQuery(
+        [asked.q] if isinstance(asked.q, str) else asked.q,
+        None if asked.source == "auto" else asked.source,
+        asked.target,
+        "html" if asked.format == "html" else "text",
+    )
+    found = await while_connected(request, render(server, caller, query, options))
+    answer: dict[str, Any] = {"translatedText": [each.translations[0] for each in found]}
     if asked.alternatives:
-        answer["alternatives"] = [each[1:] for each in ranked]
-    if asked.source == "auto":
-        answer["detectedLanguage"] = detected
+        answer["alternatives"] = [_others(each.translations) for each in found]
+    if query.source is None:
+        answer["detectedLanguage"] = [_detection(each.source) for each in found]
     return {name: values[0] for name, values in answer.items()} if isinstance(asked.q, str) else answer
 
 
-def _languages(pair: Pair, asked: TranslateFields, texts: list[str]) -> list[dict[str, Any]]:
-    """The language of each text, as given or detected."""
-    if asked.source != "auto":
-        return [{"language": pair.source, "confidence": 100.0}] * len(texts)
-    found = map(pair.guess, texts)
-    return [{"language": language, "confidence": round(100 * share, 1)} for language, share in found]
+def _others(translations: list[str]) -> list[str]:
+    """The alternatives, each once and none like the first."""
+    return [text for text in dict.fromkeys(translations) if text and text != translations[0]]
 
 
-async def _translations(
-    server: Server, desk: Desk, texts: list[str], kind: str, options: DecodingOptions
-) -> list[list[str]]:
-    """The translations of each text, best first."""
-    if kind == "text":
-        found = await server.translate(desk, texts, options)
-        return [[each.text for each in (best, *best.alternatives)] for best in found]
-    known = await server.worker.call_soon(lambda: server.verbatim(desk, texts))  # taught with its tags
-    as_text = iter(await _translations(server, desk, list(itertools.compress(texts, known)), "text", options))
-    others = [text for text, is_known in zip(texts, known, strict=True) if not is_known]
-    pages = iter(await _translated_html(server, desk, others, options))
-    return [next(as_text if is_known else pages) for is_known in known]
-
-
-async def _translated_html(server: Server, desk: Desk, texts: list[str], options: DecodingOptions) -> list[list[str]]:
-    """The translations of each page, best first. Pages with thousands of tags are handled outside the event loop."""
-    pages = await anyio.to_thread.run_sync(lambda: [HtmlDocument(text) for text in texts])
-    server.check_segments(sum(len(page.texts) for page in pages))
-    found = iter(await server.translate(desk, [text for page in pages for text in page.texts], options))
-    chosen: list[list[list[str]]] = []  # for each page and rank: the translations of its texts
-    for page in pages:
-        every = [(best, *best.alternatives) for best in itertools.islice(found, len(page.texts))]
-        ranks = range(min(options.n_best, max(map(len, every), default=1)))
-        chosen.append([[each[min(rank, len(each) - 1)].text for each in every] for rank in ranks])
-    align = WordAligner(desk.translator.model, desk.translator.store)
-    links: dict[tuple[str, str], list[Link]] = {}
-    pairs = [pair for page, ranked in zip(pages, chosen, strict=True) for some in ranked for pair in _pairs(page, some)]
-    for some in _portions(pairs):  # the tokenizer belongs to the model's thread
-        links |= await server.worker.call_soon(lambda some=some: {pair: align(*pair) for pair in some})  # type: ignore[misc]
-
-    def place() -> list[list[str]]:
-        every = zip(pages, chosen, strict=True)
-        return [[page.translated(some, lambda *pair: links[pair]) for some in ranked] for page, ranked in every]
-
-    return await anyio.to_thread.run_sync(place)
-
-
-def _pairs(page: HtmlDocument, translations: list[str]) -> Iterator[tuple[str, str]]:
-    """The texts that contain tags, with their translations."""
-    return itertools.compress(zip(page.texts, translations, strict=True), page.tagged)
-
-
-def _portions(pairs: list[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    """Distinct pairs in small portions, so that other requests get their turn."""
-    some: list[tuple[str, str]] = []
-    size = 0
-    for pair in dict.fromkeys(pairs):
-        some.append(pair)
-        size += len(pair[0]) + len(pair[1])
-        if size > ALIGNED:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
+def _detection(found: Detected) -> dict[str, Any]:
+    return {"confidence": round(100 * found.confidence, 1), "language": found.language}
 
 
 @router.post("/detect", response_model=list[Detection], openapi_extra=body_schema(DetectFields))
 async def detect(request: Request, server: Serving) -> Any:
-    """Detect the language of a text."""
+    """Detect the language of a text, the most likely first."""
     asked = await fields(request, DetectFields)
     caller = server.caller(request, asked.api_key)
     server.check_size([asked.q])
-    language, certainty = server.desk(caller).pair.detect(asked.q)
-    return [{"confidence": round(100 * certainty, 1), "language": language}]
+    found = await anyio.to_thread.run_sync(ranked, asked.q, _codes(server, caller))
+    return [_detection(each) for each in found[:DETECTED] if each is found[0] or each.confidence >= LEAST]
+
+
+def _codes(server: Server, caller: Caller) -> list[str]:
+    """The languages of the server."""
+    return list(dict.fromkeys(code for pair in server.pairs(caller) for code in (pair.source, pair.target)))
 
 
 @router.post("/suggest", response_model=Success, openapi_extra=body_schema(SuggestFields))
@@ -214,7 +176,7 @@ async def suggest(request: Request, server: Serving) -> Any:
     desk = server.desk(caller, asked.source, asked.target)
     server.check_origin(request, "teach")
     server.check_size([asked.q, asked.s])
-    await server.teach(caller, await server.loaded(desk), [Segment(asked.q, asked.s, "suggested")])
+    await server.teach(caller, desk, [Segment(asked.q, asked.s, "suggested")])
     return {"success": True}
 
 

@@ -9,14 +9,30 @@ import anyio.to_thread
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
+from starlette.convertors import Convertor, register_url_convertor
 
 from knnmt.corpus import Segment
+from knnmt.corpus.signature import signature
 from knnmt.corpus.writers import Kind, pieces
-from knnmt.server.dependencies import Calling, Recognised, Serving, admitted, known
+from knnmt.server.dependencies import Calling, Recognised, Serving, Taught, admitted, known
 from knnmt.server.desks import Memory
 from knnmt.server.imports import MAX_ID, SUFFIX, ImportStatus
 from knnmt.server.uploads import received
 
+
+class _SegmentId(Convertor[str]):
+    """An id in a path: any characters, also line feeds."""
+
+    regex = r"[\s\S]*"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("segment", _SegmentId())
 router = APIRouter(prefix="/v1", tags=["Memory"], dependencies=[Depends(admitted)])
 jobs = APIRouter(prefix="/v1/jobs", tags=["Memory"], dependencies=[Depends(known)])
 T = TypeVar("T")
@@ -50,6 +66,8 @@ class SegmentOut(BaseModel):
     target: str
     origin: str
     memory: str
+    author: str | None = Field(default=None, description="who taught it")
+    date: str | None = Field(default=None, description="when, in UTC")
 
 
 class Listed(BaseModel):
@@ -61,9 +79,10 @@ class Listed(BaseModel):
 
 
 class Ids(BaseModel):
-    """Ids of segments."""
+    """Ids of segments that were changed, or of suggestions that wait for a reviewer (`queued`)."""
 
     ids: list[str]
+    queued: list[str] = []
 
 
 @router.get("/memory", response_model=Listed)
@@ -100,36 +119,40 @@ async def added(
 ) -> Any:
     """Add a segment or a list of segments, all or none. The next translation uses them."""
     desk = server.desk(caller, memories=memory)
-    server.learning(request, desk)
+    server.require_lessons(request, desk)
     every = asked if isinstance(asked, list) else [asked]
     server.check_size([text for each in every for text in (each.source, each.target)])
     segments = [Segment(each.source, each.target, each.origin or "added", each.id) for each in every]
-    return {"ids": (await server.teach(caller, await server.loaded(desk), segments)).ids}
+    return _shown_ids(await server.teach(caller, desk, segments))
 
 
-@router.put("/memory/{id:path}", response_model=Ids)
+@router.put("/memory/{id:segment}", response_model=Ids)
 async def changed(
     id: str, asked: Pair, request: Request, server: Serving, caller: Calling, memory: Named = None
 ) -> Any:
     """Replace a segment; the replacement of a segment of another memory is added to the one that learns."""
     desk = server.desk(caller, memories=memory)
-    server.learning(request, desk)
+    server.require_lessons(request, desk)
     server.check_size([asked.source, asked.target])
     old = _found(await server.current(desk), id)
     segment = Segment(asked.source, asked.target, old.origin, id)
-    return {"ids": (await server.teach(caller, await server.loaded(desk), [segment])).ids}
+    return _shown_ids(await server.teach(caller, desk, [segment]))
 
 
-@router.delete("/memory/{id:path}", response_model=Ids)
+@router.delete("/memory/{id:segment}", response_model=Ids)
 async def removed(id: str, request: Request, server: Serving, caller: Calling, memory: Named = None) -> Any:
     """Delete a segment of the memory that learns."""
     desk = server.desk(caller, memories=memory)
     learning = server.learning(request, desk)
-    ids = await server.worker.call(lambda: learning.store.remove([id]))
+    ids = await server.remove(caller, learning, [id])
     if not ids:
         _found(await server.current(desk), id)
         raise HTTPException(403, f"only {learning.name} learns here, and {id!r} is in another memory")
     return {"ids": ids}
+
+
+def _shown_ids(taught: Taught) -> dict[str, Any]:
+    return {"ids": taught.ids, "queued": taught.queued}
 
 
 def _found(memories: Sequence[Memory], id: str) -> Segment:
@@ -170,7 +193,9 @@ async def imported(
     learning = server.learning(request, desk)
     server.imports.check_queue()
     async with received(request, server.spool, server.settings.max_import, SUFFIX) as upload:
-        return await server.imports.queue(upload, await server.loaded(desk), learning, clean=clean)
+        job = await server.imports.queue(upload, await server.loaded(desk), learning, clean=clean)
+    await anyio.to_thread.run_sync(server.record, caller, "import", learning, [job.id])
+    return job
 
 
 @router.get("/memory/export", response_class=StreamingResponse)
@@ -180,6 +205,8 @@ async def exported(
     """Export memories of one pair."""
     desk = server.desk(caller, memories=memory)
     memories = await server.current(desk)
+    for each in memories:
+        await anyio.to_thread.run_sync(server.record, caller, "export", each)
     headers = {"Content-Disposition": f'attachment; filename="memory.{format}"'}
     content = pieces((segment for _, segment in _segments(memories, recent=False)), format, desk.languages)
     return StreamingResponse(content, media_type=MEDIA[format], headers=headers)
@@ -205,5 +232,6 @@ def _segments(memories: Sequence[Memory], *, recent: bool) -> Iterator[tuple[str
 
 
 def _shown(memory: str, segment: Segment) -> dict[str, Any]:
-    named = {"id": segment.id or "", "memory": memory}
-    return named | {"source": segment.source, "target": segment.target, "origin": segment.origin}
+    named, taught = {"id": segment.id or "", "memory": memory}, signature(segment.origin)
+    texts = {"source": segment.source, "target": segment.target, "origin": segment.origin}
+    return named | texts | {"author": taught.author, "date": taught.date}

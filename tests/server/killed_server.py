@@ -1,0 +1,70 @@
+"""A process that has torch and the server imported, and forks a server for each configuration it is told, to be killed.
+
+What is asked is the path of a configuration; what is told is a line of JSON: port and process of the server.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+import uvicorn
+
+from knnmt.server.app import create_team_app
+from knnmt.server.config import read_config
+from knnmt.server.listener import configured
+from knnmt.server.people import ANYONE
+
+
+@contextlib.contextmanager
+def started() -> Iterator["subprocess.Popen[str]"]:
+    """The process, ready."""
+    with subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as made:
+        assert made.stdout is not None
+        assert made.stdout.readline() == "ready\n"
+        yield made
+
+
+def begin(process: "subprocess.Popen[str]", config: Path) -> tuple[int, int]:
+    """Start a server; gives its port, and its process to kill."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{config}\n")
+    process.stdin.flush()
+    told = json.loads(process.stdout.readline())
+    return told["port"], told["pid"]
+
+
+def serve(config: Path, bound: socket.socket) -> None:
+    app = create_team_app(read_config(config), config)
+    _ = app.state.server.desk(ANYONE).translator
+    uvicorn.Server(configured(app)).run(sockets=[bound])
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    children: list[int] = []
+    for line in sys.stdin:
+        for child in children:
+            os.waitpid(child, 0)  # it was killed
+        bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        bound.bind(("127.0.0.1", 0))
+        bound.listen()  # whoever connects too early waits
+        children = [os.fork()]
+        if not children[0]:
+            serve(Path(line.strip()), bound)
+            os._exit(0)
+        sys.stdout.write(json.dumps({"port": bound.getsockname()[1], "pid": children[0]}) + "\n")
+        sys.stdout.flush()
+        bound.close()
+
+
+if __name__ == "__main__":
+    main()
