@@ -36,6 +36,7 @@ class StandIn:
         self.asked: list[dict[str, Any]] = []
         self.failing: tuple[int, str] | None = None  # status and message of all answers but the page's
         self.delay = 0.0
+        self.limit: int | None = None  # translations before all others are refused
         self.key = ""  # that requests need
         self.learns = True
         self.systems = ["base", "fast", "proto"]
@@ -112,7 +113,9 @@ class StandIn:
     def suggest(self, source: str, target: str, author: str = "ben") -> None:
         """Put a suggestion into the queue."""
         about = {"id": f"s-{len(self.queue)}", "memory": self.memories[-1], "date": "2026-03-01T09:30:00Z"}
-        self.queue.append({**about, "source": source, "target": target, "author": author, "origin": "added"})
+        known = next((each["target"] for each in self.memory.values() if each["source"] == source), None)
+        texts = {"source": source, "target": target, "current": known}
+        self.queue.append({**about, **texts, "author": author, "origin": "added", "segment": None})
 
     def review(self, query: dict[str, list[str]]) -> dict[str, Any]:
         """A page of the queue."""
@@ -236,6 +239,8 @@ class Handler(BaseHTTPRequestHandler):
                 listed = [{"name": name, "summary": f"what {name} does"} for name in names]
                 known = {"default": names[-1], "lambda": 0.8, "memories": standin.memories}
                 return 200, {"systems": listed, **known}
+            case "POST", "/v1/translate" if standin.limit is not None and len(standin.asked) >= standin.limit:
+                return 429, {"error": "slowdown"}
             case "POST", "/v1/translate":
                 return 200, standin.translate(json.loads(body))
             case "GET", "/v1/me":

@@ -376,7 +376,8 @@ def test_what_has_no_words_has_a_name(page: Page) -> None:
     page.word("house").click()
     nameless = page.browser.execute_script(
         """
-        const named = (each) => each.getAttribute("aria-label") || each.textContent.trim() || each.labels?.length;
+        const named = (each) => each.getAttribute("aria-label") || each.getAttribute("aria-labelledby") ||
+          each.textContent.trim() || each.labels?.length;
         const controls = [...document.querySelectorAll("button, input, select, textarea, a")];
         return controls.filter((each) => !named(each)).map((each) => each.outerHTML);
         """

@@ -38,7 +38,6 @@ export function draw() {
   $("pair").textContent = only ? name : "";
   $("source-name").textContent = source.name;
   $("target-name").textContent = target.name;
-  for (const id of ["source-name", "target-name"]) $(id).classList.toggle("hidden", !only);
   list($("source-language"), desk.sources(), source);
   list($("target-language"), desk.targets(), target);
   show($("swap"), Boolean(desk.swapped()));

@@ -37,6 +37,13 @@ export function time(date) {
   return make("time", { datetime: date }, words);
 }
 
+// The origin of a segment without who taught it and when, which the server writes at its end: `added (anna, 2026-…Z)`.
+export function signature(origin) {
+  const signed = /^(.*?) ?\((\S+), (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)\)$/s.exec(origin);
+  if (!signed) return { origin, author: "", date: "" };
+  return { origin: signed[1], author: signed[2], date: signed[3] };
+}
+
 // A line of facts with dots between them; those that are missing are skipped.
 export function facts(...found) {
   const there = found.filter(Boolean);

@@ -2,7 +2,7 @@
 
 import { ask, download, hasKey, request } from "./api.js";
 import * as desk from "./desk.js";
-import { $, counted, make, show } from "./dom.js";
+import { $, counted, facts, make, show, time } from "./dom.js";
 
 const PAGE = 20;
 const POLL = 400; // milliseconds between two requests for the progress of an import
@@ -85,9 +85,11 @@ function item(segment) {
   const remove = make("button", options, "Remove");
   const target = make("p", { class: "target", lang: desk.languages.target }, segment.target);
   const source = make("p", { class: "source quiet", lang: desk.languages.source }, segment.source);
-  const memory = desk.offered().length > 1 ? make("p", { class: "quiet small" }, segment.memory) : null;
+  const memory = desk.offered().length > 1 ? segment.memory : "";
+  const about = make("p", { class: "facts quiet small" });
+  about.append(...facts(segment.author, segment.date && time(segment.date), memory));
   const removable = desk.mayRemove(segment.memory);
-  const row = make("li", {}, make("div", {}, target, source, memory), removable ? remove : null);
+  const row = make("li", {}, make("div", {}, target, source, about), removable ? remove : null);
   remove.addEventListener("click", async () => {
     remove.disabled = true;
     try {

@@ -1,7 +1,7 @@
 // The review queue: suggestions of those who may not teach, to be accepted, edited and accepted, or rejected. Who made
 // a suggestion sees it too, and may withdraw it.
 
-import { ask, request } from "./api.js";
+import { ask, request, ServerError } from "./api.js";
 import * as desk from "./desk.js";
 import { $, counted, facts, fit, make, show, time } from "./dom.js";
 import { changes } from "./words.js";
@@ -77,7 +77,8 @@ async function load(offset) {
     show($("review-more"), total > offset + rows.length);
     await compare(rows);
   } catch (error) {
-    say(`The queue cannot be shown: ${error.message}`, "error");
+    say(`The queue cannot be shown: ${error.message}.`, "error");
+    if (!(error instanceof ServerError)) throw error;
   }
 }
 

@@ -4,6 +4,7 @@ import { hasKey, ServerError } from "./api.js";
 import { $, show } from "./dom.js";
 
 const TEMPORARY = [0, 429, 502, 503]; // worth a retry
+const PATIENCE = 60; // seconds: a limit per day is not waited for
 let timer = 0;
 let retry = () => {};
 
@@ -49,7 +50,7 @@ export function showError(error, again) {
     return;
   }
   retry = again;
-  const temporary = TEMPORARY.includes(error.status);
+  const temporary = TEMPORARY.includes(error.status) && error.retryAfter <= PATIENCE;
   const text = error.status === 0 ? "Offline: the server is not responding." : sentence(error.message);
   showFailure(temporary ? `${text} Retrying…` : text);
   if (temporary) timer = setTimeout(again, 1000 * (error.retryAfter || 2));

@@ -44,8 +44,9 @@ export function invalidate() {
   setStale(true);
 }
 
-// With `compared`, mark the words that changed, and call it when that is done.
-export async function translate({ compared = null } = {}) {
+// With `compared`, mark the words that changed, and call it when that is done. `done` are the translations of the first
+// texts, if there are any from a try that failed.
+export async function translate({ compared = null, done = [] } = {}) {
   clearTimeout(timer);
   cancelRetry();
   pending?.abort();
@@ -72,7 +73,6 @@ export async function translate({ compared = null } = {}) {
   if (terms().length) asked.glossary = terms();
   const before = state.words.map((word) => word.text);
   try {
-    const done = [];
     for (let size = FIRST; done.length < texts.length; size = Math.min(2 * size, MOST)) {
       const json = { q: texts.slice(done.length, done.length + size), ...asked };
       const { translations } = await ask("v1/translate", { method: "POST", json, signal: mine.signal });
@@ -89,8 +89,9 @@ export async function translate({ compared = null } = {}) {
     compared?.();
   } catch (error) {
     if (error.name === "AbortError" || mine !== pending) return;
-    render([], []); // the old one is not that of this text
-    showError(error, () => translate({ compared }));
+    if (done.length) render(lines, done);
+    else render([], []); // the old one is not that of this text
+    showError(error, () => translate({ compared, done }));
   } finally {
     clearTimeout(slow);
     if (mine === pending) $("target-pane").removeAttribute("aria-busy");

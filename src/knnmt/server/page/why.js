@@ -1,7 +1,7 @@
 // The panel that explains a word: probabilities, and the retrieved segments.
 
 import { languages, offered } from "./desk.js";
-import { $, counted, digits, make, percent, show } from "./dom.js";
+import { $, counted, digits, facts, make, percent, show, signature, time } from "./dom.js";
 
 const CONTEXT = 160; // characters of a segment shown on either side of the token
 const LITTLE = 0.01; // share of p_kNN below which a segment is collapsed
@@ -131,12 +131,14 @@ function list(neighbours, piece) {
 }
 
 function origin(one, same) {
-  const line = make("p", { class: "origin quiet small" });
-  const taught = TAUGHT.includes(one.origin) || (one.id || "").startsWith("taught-");
-  const memory = offered().length > 1 ? one.memory : "";
-  if (taught) line.append(make("span", { class: "badge" }, "taught"), memory ? ` ${memory}` : "");
-  else line.append([memory, one.origin, one.id].filter(Boolean).join(" · "));
-  if (!same) line.append(line.textContent ? " · " : "", "another word");
+  const line = make("p", { class: "facts quiet small" });
+  const { origin: from, author, date } = signature(one.origin);
+  const taught = TAUGHT.includes(from) || (one.id || "").startsWith("taught-");
+  const badge = taught ? make("span", { class: "badge" }, "taught") : null;
+  const who = [author && `by ${author}`, date && time(date)];
+  const place = [offered().length > 1 && one.memory, !taught && from, !taught && one.id];
+  if (badge) line.append(badge, " ");
+  line.append(...facts(...who, ...place, !same && "another word"));
   return line;
 }
 
