@@ -18,6 +18,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+NAMES = {"de": "German", "en": "English", "fr": "French"}
 WORDS = {
     "das": "the", "haus": "house", "ist": "is", "groß": "big", "klicken": "click", "sie": "", "auf": "on",
     "speichern": "save", "die": "the", "datei": "file", "wird": "is", "geöffnet": "opened",
@@ -35,10 +36,15 @@ class StandIn:
         self.asked: list[dict[str, Any]] = []
         self.failing: tuple[int, str] | None = None  # status and message of all answers but the page's
         self.delay = 0.0
+        self.limit: int | None = None  # translations before all others are refused
         self.key = ""  # that requests need
         self.learns = True
         self.systems = ["base", "fast", "proto"]
-        self.memories = ["project"]
+        self.memories = ["project"]  # of German to English; the last one learns
+        self.pairs = [("de", "en")]
+        self.name, self.role = "", "admin"  # of the caller
+        self.queue: list[dict[str, Any]] = []  # suggestions that wait for a reviewer
+        self.decided: list[tuple[str, str, str | None]] = []  # id, decision, edited translation
         self.jobs: dict[str, dict[str, Any]] = {}
         self.url = ""
 
@@ -49,7 +55,7 @@ class StandIn:
         found = []
         for text in asked["q"]:
             known = next((each for each in reversed(self.memory.values()) if each["source"] == text), None)
-            base = asked["system"] == "base"
+            base = asked.get("system") == "base" or not self.memories or asked.get("source") == "en"
             target = known["target"] if known and not base else self._plain(text)
             weight = 0.0 if base else asked.get("lambda", 0.8)
             tokens = [] if base else [self._token(piece, known, weight) for piece in pieces(target)]
@@ -78,6 +84,60 @@ class StandIn:
             "text": piece, "p": p, "p_mt": p_mt, "p_knn": p_knn, "lambda": weight,
             "memory": weight * p_knn / p, "neighbours": [near, other] if piece else [],
         }  # fmt: skip
+
+    def me(self) -> dict[str, Any]:
+        """Who the caller is, and what they may do."""
+        pairs = []
+        for source, target in self.pairs:
+            memories = self.memories[::-1] if source == "de" else []
+            accepted = self.learns and bool(memories)
+            pairs.append(
+                {
+                    "source": {"code": source, "name": NAMES[source]},
+                    "target": {"code": target, "name": NAMES[target]},
+                    "memories": memories,
+                    "learning": memories[0] if accepted else None,
+                    "review": accepted and self.role == "translate",
+                }
+            )
+        return {"name": self.name, "role": self.role, "keys": bool(self.key), "pairs": pairs}
+
+    def rights(self) -> list[dict[str, Any]]:
+        """The memories, the last one first, which is the only one that learns."""
+        may = self.learns and self.role != "translate"
+        about = {"source": "de", "target": "en", "segments": 1, "taught": 0, "role": self.role}
+        return [
+            {"name": name, "learns": may and name == self.memories[-1], **about} for name in reversed(self.memories)
+        ]
+
+    def suggest(self, source: str, target: str, author: str = "ben") -> None:
+        """Put a suggestion into the queue."""
+        about = {"id": f"s-{len(self.queue)}", "memory": self.memories[-1], "date": "2026-03-01T09:30:00Z"}
+        known = next((each["target"] for each in self.memory.values() if each["source"] == source), None)
+        texts = {"source": source, "target": target, "current": known}
+        self.queue.append({**about, **texts, "author": author, "origin": "added", "segment": None})
+
+    def review(self, query: dict[str, list[str]]) -> dict[str, Any]:
+        """A page of the queue."""
+        offset, limit = int(query.get("offset", ["0"])[0]), int(query.get("limit", ["50"])[0])
+        return {"total": len(self.queue), "suggestions": self.queue[offset : offset + limit]}
+
+    def decide(self, id: str, decision: str, edited: str | None) -> None:
+        """Take a suggestion out of the queue, and teach it if it is accepted."""
+        found = next(each for each in self.queue if each["id"] == id)
+        self.queue.remove(found)
+        self.decided.append((id, decision, edited))
+        if decision == "accept":
+            self.add(found["source"], edited or found["target"], found["origin"])
+
+    def teach(self, asked: list[dict[str, str]]) -> dict[str, Any]:
+        """Add segments at once, or to the queue."""
+        for each in asked:
+            if self.role == "translate":
+                self.suggest(each["source"], each["target"], self.name)
+            else:
+                self.add(each["source"], each["target"], "added")
+        return {"ids": []}
 
     def listed(self, query: dict[str, list[str]]) -> dict[str, Any]:
         """Segments, as they are stored or the newest first."""
@@ -173,22 +233,34 @@ class Handler(BaseHTTPRequestHandler):
             return standin.failing[0], {"error": standin.failing[1]}
         match self.command, path:
             case "GET", "/frontend/settings":
-                languages = {"source": {"code": "de", "name": "German"}, "target": {"code": "en", "name": "English"}}
-                return 200, {"suggestions": standin.learns, "language": languages, "supportedFilesFormat": [".po"]}
+                return 200, {"keyRequired": bool(standin.key), "supportedFilesFormat": [".po"]}
             case "GET", "/v1/systems":
-                listed = [{"name": name, "summary": f"what {name} does"} for name in standin.systems]
-                known = {"default": standin.systems[-1], "lambda": 0.8, "memories": standin.memories}
+                names = ["base"] if query["source"] == ["en"] else standin.systems
+                listed = [{"name": name, "summary": f"what {name} does"} for name in names]
+                known = {"default": names[-1], "lambda": 0.8, "memories": standin.memories}
                 return 200, {"systems": listed, **known}
+            case "POST", "/v1/translate" if standin.limit is not None and len(standin.asked) >= standin.limit:
+                return 429, {"error": "slowdown"}
             case "POST", "/v1/translate":
                 return 200, standin.translate(json.loads(body))
-            case "POST", "/suggest":
-                asked = json.loads(body)
-                standin.add(asked["q"], asked["s"], "suggested")
-                return 200, {"success": True}
+            case "GET", "/v1/me":
+                return 200, standin.me()
+            case "GET", "/v1/memories":
+                return 200, {"memories": standin.rights()}
+            case "GET", "/v1/review":
+                return 200, standin.review(query)
+            case "POST", "/v1/memory":
+                return 201, standin.teach(json.loads(body))
             case "GET", "/v1/memory":
                 return 200, standin.listed(query)
             case "POST", "/v1/memory/import":
                 return 202, standin.take(body)
+            case "POST", _ if path.startswith("/v1/review/"):
+                *_, id, decision = path.split("/")
+                if not any(each["id"] == id for each in standin.queue):
+                    return 404, {"error": f"no such suggestion: {id!r}"}
+                standin.decide(id, decision, json.loads(body or b"{}").get("target"))
+                return 200, {"ids": []}
             case "DELETE", _:
                 id = path.removeprefix("/v1/memory/")
                 standin.memory.pop(id)

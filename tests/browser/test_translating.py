@@ -17,24 +17,39 @@ def page(browser: Any, standin: StandIn) -> Iterator[Page]:
     page = Page(browser)
     page.until(lambda: page.one("#pair").text == "German to English")
     yield page
-    assert complaints(browser, "status of 400") == []
+    assert complaints(browser, "status of 400", "status of 429") == []
 
 
 def test_many_lines_come_as_they_are_done(page: Page, standin: StandIn) -> None:
-    standin.delay = 0.3
-    lines = [f"Haus {n}" for n in range(60)]
+    standin.delay = 0.1
+    lines = [f"Haus {n}" for n in range(300)]
     page.browser.execute_script(
         "const area = arguments[0]; area.value = arguments[1]; area.dispatchEvent(new Event('input'))",
         page.one("#source"),
         "\n".join(lines),
     )
-    page.until(lambda: page.one("#status").text == "Translating… 8 of 60 lines")
+    page.until(lambda: page.one("#status").text.endswith(" of 300 lines"))
     assert page.translation.startswith("House 0.\nHouse 1.")
     assert not page.one("#copy").is_enabled()
-    page.until(lambda: page.translation.endswith("House 59."))
-    assert page.translation.count("\n") == 59
+    page.until(lambda: page.translation.endswith("House 299."))
+    assert page.translation.count("\n") == 299
     page.until(lambda: page.one("#copy").is_enabled() and page.one("#correct").is_enabled())
-    assert [len(asked["q"]) for asked in standin.asked] == [8, 16, 32, 4]
+    assert [len(asked["q"]) for asked in standin.asked] == [8, 16, *[32] * 8, 20]
+
+
+def test_lines_that_are_done_are_not_asked_for_again(page: Page, standin: StandIn) -> None:
+    standin.limit = 1  # requests, before the server wants a pause
+    page.browser.execute_script(
+        "const area = arguments[0]; area.value = arguments[1]; area.dispatchEvent(new Event('input'))",
+        page.one("#source"),
+        "\n".join(f"Haus {n}" for n in range(12)),
+    )
+    page.until(lambda: page.one("#failure").text == "Slowdown. Retrying…")
+    assert page.translation.startswith("House 0.\nHouse 1.")
+    standin.limit = None
+    page.one("#retry").click()
+    page.until(lambda: page.one("#copy").is_enabled())
+    assert [len(asked["q"]) for asked in standin.asked] == [8, 4]
 
 
 def test_an_old_translation_can_be_neither_copied_nor_corrected(page: Page, standin: StandIn) -> None:
@@ -43,9 +58,10 @@ def test_an_old_translation_can_be_neither_copied_nor_corrected(page: Page, stan
     standin.failing = 400, "Invalid request: this is too much"
     page.type(" ist")
     assert not page.one("#copy").is_enabled()
-    page.until(lambda: "too much" in page.one("#status").text)
-    assert not page.one("#copy").is_enabled()
-    assert not page.one("#correct").is_enabled()
+    page.until(lambda: "too much" in page.one("#failure").text)
+    assert page.translation == ""
+    assert not page.one("#copy").is_displayed()
+    assert not page.one("#correct").is_displayed()
     standin.failing = None
     page.type(" groß")
     page.until(lambda: page.translation == "House is big.")
@@ -71,6 +87,8 @@ def test_the_panel_does_not_scroll_sideways_on_a_phone(
     page.word("house").click()
     page.until(lambda: page.all("#why .neighbours"))
     assert page.browser.execute_script(WIDER) == [0]
+    word, panel = page.word("house").rect, page.one("#why").rect
+    assert word["y"] + word["height"] <= panel["y"]  # it is not covered
     page.one("#why-close").click()
     page.advanced()
     assert page.browser.execute_script("return document.documentElement.scrollWidth") <= width

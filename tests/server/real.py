@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 
 from knnmt.server.app import create_app
 from knnmt.server.listener import configured, listening
@@ -19,8 +20,15 @@ from knnmt.translate import Translator
 def serving(translator: Translator, **settings: Any) -> Iterator[int]:
     """Serve in a thread of this process; gives the port."""
     chosen = ServerSettings(port=0, **{"allow_host": ("*",), **settings})
-    place = listening(chosen)
-    server = uvicorn.Server(configured(create_app(translator, chosen)))
+    with running(create_app(translator, chosen)) as port:
+        yield port
+
+
+@contextlib.contextmanager
+def running(app: FastAPI) -> Iterator[int]:
+    """Run an application in a thread of this process; gives the port."""
+    place = listening(app.state.server.settings.model_copy(update={"port": 0}))
+    server = uvicorn.Server(configured(app))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [place]}, daemon=True)
     thread.start()
     while not server.started:

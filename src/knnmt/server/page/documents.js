@@ -1,8 +1,8 @@
 // Documents: uploaded, translated on the server, downloaded. Each has a row with its progress and report.
 
 import { ask, download, request } from "./api.js";
+import * as desk from "./desk.js";
 import { $, counted, make, show } from "./dom.js";
-
 import { terms } from "./glossary.js";
 
 const POLL = 400; // milliseconds between two requests for the progress of a document
@@ -37,6 +37,7 @@ async function translate(file) {
   }
   const form = new FormData();
   form.append("file", file);
+  for (const [name, value] of Object.entries(desk.asked())) form.append(name, String(value));
   if (terms().length) form.append("glossary", JSON.stringify(terms()));
   const leaving = new AbortController();
   let job = null;

@@ -1,8 +1,5 @@
 // DOM helpers: everything is built from nodes and text, never from HTML strings.
 
-export const languages = { source: "", target: "" }; // codes, for lang attributes
-export const memories = []; // names of the stores; the last one learns
-
 export const $ = (id) => document.getElementById(id);
 
 // Make an element with attributes, listeners (onclick, …) and children; null children are skipped.
@@ -29,7 +26,29 @@ export function fit(area) {
 
 export const counted = (count, one, many = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 
-export const percent = (share) => `${Math.round(100 * share)}%`;
+export const percent = (share) => (share > 0 && share < 0.005 ? "<1%" : `${Math.round(100 * share)}%`);
+
+const WHEN = { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", hour12: false };
+
+// A date of the server in the time zone of the reader.
+export function time(date) {
+  const read = new Date(date);
+  const words = Number.isNaN(read.getTime()) ? date : read.toLocaleString("en-GB", WHEN);
+  return make("time", { datetime: date }, words);
+}
+
+// The origin of a segment without who taught it and when, which the server writes at its end: `added (anna, 2026-…Z)`.
+export function signature(origin) {
+  const signed = /^(.*?) ?\((\S+), (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)\)$/s.exec(origin);
+  if (!signed) return { origin, author: "", date: "" };
+  return { origin: signed[1], author: signed[2], date: signed[3] };
+}
+
+// A line of facts with dots between them; those that are missing are skipped.
+export function facts(...found) {
+  const there = found.filter(Boolean);
+  return there.flatMap((fact, n) => (n ? [" · ", fact] : [fact]));
+}
 
 // A probability with two digits, three if it is small.
 export function digits(p) {

@@ -1,32 +1,32 @@
 // The memory: recently taught segments, search, removal, import and export of TMX files.
 
 import { ask, download, hasKey, request } from "./api.js";
-import { $, counted, languages, make, memories, show } from "./dom.js";
+import * as desk from "./desk.js";
+import { $, counted, facts, make, show, time } from "./dom.js";
 
 const PAGE = 20;
 const POLL = 400; // milliseconds between two requests for the progress of an import
 
 let changed = () => {}; // called with what happened when translations may change
-let learns = false;
 let sought = "";
 let shown = 0;
 let latest = 0;
 
-export async function start(settings, onchange) {
-  learns = settings.learns;
-  changed = onchange;
-  show($("import"), learns);
-  show($("search"), settings.store);
-  show($("list-title"), settings.store);
-  show($("export"), settings.store);
-  if (!settings.store) {
-    $("memory-size").textContent = "none on this server";
-    return;
-  }
-  await refresh();
+// Show the memories that are in use.
+export async function start() {
+  const [any, several] = [desk.inUse().length > 0, desk.offered().length > 1];
+  show($("import"), desk.learns());
+  $("import-into").textContent = several ? `: it is added to ${desk.learning()}` : "";
+  for (const id of ["search", "list-title", "list", "export"]) show($(id), any);
+  show($("about-memory"), any && !several);
+  show($("more"), false);
+  latest++; // a list that is under way is that of other memories
+  if (any) await refresh();
+  else $("memory-size").textContent = several ? "none chosen" : "none for these languages";
 }
 
-export function listen() {
+export function listen(onchange) {
+  changed = onchange;
   $("search").addEventListener("submit", (event) => event.preventDefault());
   let timer;
   $("sought").addEventListener("input", () => {
@@ -42,9 +42,9 @@ export function listen() {
     $("list").children[first]?.querySelector("button")?.focus();
   });
   $("export").addEventListener("click", (event) => {
-    if (!hasKey()) return; // the plain link works
+    if (!hasKey() && !desk.named()) return; // the plain link works
     event.preventDefault();
-    download("v1/memory/export?format=tmx", "memory.tmx");
+    download(`v1/memory/export?format=tmx${desk.named()}`, "memory.tmx");
   });
   $("file").addEventListener("change", () => {
     const [file] = $("file").files;
@@ -60,15 +60,16 @@ export async function refresh() {
 }
 
 async function size() {
-  const { total } = await ask("v1/memory?limit=1");
-  $("memory-size").textContent = counted(total, "segment");
+  const here = desk.named();
+  const { total } = await ask(`v1/memory?limit=1${here}`);
+  if (here === desk.named()) $("memory-size").textContent = counted(total, "segment");
 }
 
 async function load(offset) {
   const turn = ++latest;
   const order = sought ? "stored" : "recent";
   const query = new URLSearchParams({ offset, limit: PAGE, order, q: sought });
-  const found = await ask(`v1/memory?${query}`);
+  const found = await ask(`v1/memory?${query}${desk.named()}`);
   if (turn !== latest) return;
   const items = found.segments.map(item);
   if (offset) $("list").append(...items);
@@ -82,15 +83,17 @@ async function load(offset) {
 function item(segment) {
   const options = { type: "button", class: "plain remove", "aria-label": `Remove “${segment.source}”` };
   const remove = make("button", options, "Remove");
-  const target = make("p", { class: "target", lang: languages.target }, segment.target);
-  const source = make("p", { class: "source quiet", lang: languages.source }, segment.source);
-  const memory = memories.length > 1 ? make("p", { class: "quiet small" }, segment.memory) : null;
-  const removable = learns && segment.memory === memories.at(-1); // only the last memory learns
-  const row = make("li", {}, make("div", {}, target, source, memory), removable ? remove : null);
+  const target = make("p", { class: "target", lang: desk.languages.target }, segment.target);
+  const source = make("p", { class: "source quiet", lang: desk.languages.source }, segment.source);
+  const memory = desk.offered().length > 1 ? segment.memory : "";
+  const about = make("p", { class: "facts quiet small" });
+  about.append(...facts(segment.author, segment.date && time(segment.date), memory));
+  const removable = desk.mayRemove(segment.memory);
+  const row = make("li", {}, make("div", {}, target, source, about), removable ? remove : null);
   remove.addEventListener("click", async () => {
     remove.disabled = true;
     try {
-      await request(`v1/memory/${encodeURIComponent(segment.id)}`, { method: "DELETE" });
+      await request(`v1/memory/${encodeURIComponent(segment.id)}?${desk.named([segment.memory])}`, { method: "DELETE" });
     } catch (error) {
       if (error.status !== 404) {
         remove.disabled = false;
@@ -127,7 +130,8 @@ async function upload(file) {
   bar.removeAttribute("value");
   say(`Uploading ${file.name}…`);
   try {
-    let job = await ask("v1/memory/import", { method: "POST", body: file, type: "application/xml" });
+    const into = desk.named([desk.learning()]);
+    let job = await ask(`v1/memory/import?${into}`, { method: "POST", body: file, type: "application/xml" });
     while (job.state === "waiting" || job.state === "running") {
       bar.max = job.total || 1;
       bar.value = job.done;

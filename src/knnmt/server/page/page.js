@@ -1,66 +1,91 @@
 // The page: set-up and controls.
 
 import { ask, useKey } from "./api.js";
+import * as choices from "./choices.js";
+import * as desk from "./desk.js";
 import * as documents from "./documents.js";
-import { $, fit, languages, make, memories, show } from "./dom.js";
+import { $, fit, make, show } from "./dom.js";
 import { acceptDrops } from "./drop.js";
 import * as glossary from "./glossary.js";
 import * as memory from "./memory.js";
 import { navigate } from "./navigation.js";
+import * as review from "./review.js";
+import * as status from "./status.js";
 import { showError, showStatus } from "./status.js";
 import { edit, reportChange, teach } from "./teaching.js";
-import { choose, state, translate, translateSoon } from "./translation.js";
+import { choose, invalidate, showSourceActions, state, translate, translateSoon } from "./translation.js";
+import * as views from "./views.js";
 import { explain } from "./why.js";
 
 const THEMES = ["system", "light", "dark"];
-const server = { system: "", lambda: 0 }; // its defaults
+let suffixes = []; // of documents that the server takes
+let turn = 0; // of opening a desk
 
 // --------------------------------------------------------------------------------------------------- set-up
 
 async function begin() {
   try {
-    const [about, systems] = await Promise.all([ask("frontend/settings"), ask("v1/systems")]);
-    configure(about, systems);
+    const [about] = await Promise.all([ask("frontend/settings"), desk.load()]);
+    suffixes = about.supportedFilesFormat;
+    show($("docs"), !about.keyRequired); // a link cannot carry the key
   } catch (error) {
     showError(error, begin);
     return;
   }
   show($("key"), false);
-  showStatus("");
-  documents.start(state.settings.suffixes);
-  await memory.start(state.settings, (what) => translate({ compared: () => reportChange(what) }));
-  if ($("source").value.trim()) translate();
+  views.open("translate");
+  showCaller();
+  documents.start(suffixes);
+  review.start();
+  await openDesk();
 }
 
-function configure(about, systems) {
-  const { source, target } = about.language;
-  memories.splice(0, Infinity, ...systems.memories);
-  const suffixes = about.supportedFilesFormat;
-  state.settings = { learns: about.suggestions, store: memories.length > 0, suffixes };
-  $("pair").textContent = `${source.name} to ${target.name}`;
-  document.title = `knnmt: ${source.name} to ${target.name}`;
-  $("source-name").textContent = source.name;
-  $("target-name").textContent = target.name;
-  Object.assign(languages, { source: source.code, target: target.code });
-  $("source").lang = source.code;
-  $("words").lang = $("edit").lang = target.code;
-  const options = systems.systems.map(({ name, summary }) => make("option", { value: name }, `${name}: ${summary}`));
+function showCaller() {
+  show($("who"), desk.caller.keys);
+  $("who-name").textContent = `${desk.caller.name} (${desk.caller.role})`;
+  show($("tabs"), desk.sees());
+}
+
+// Set the page up for the pair and the memories that are chosen.
+async function openDesk() {
+  const mine = ++turn;
+  invalidate();
+  choices.draw();
+  showSourceActions();
+  for (const id of ["legend", "empty-memory"]) show($(id), desk.inUse().length > 0);
+  const loading = setTimeout(() => showStatus("Loading…", "busy"), 400); // a model that was not used for long
+  try {
+    const systems = await ask(`v1/systems?${new URLSearchParams(desk.languages)}`);
+    if (mine !== turn) return;
+    showSystems(systems);
+    showStatus("");
+  } catch (error) {
+    if (mine === turn) showError(error, openDesk);
+    return;
+  } finally {
+    clearTimeout(loading);
+  }
+  await Promise.all([memory.start(), translate()]);
+}
+
+function showSystems({ systems, default: usual, lambda }) {
+  const options = systems.map(({ name, summary }) => make("option", { value: name }, `${name}: ${summary}`));
+  const before = $("system").value;
+  const kept = before !== state.defaults.system && systems.some(({ name }) => name === before);
   $("system").replaceChildren(...options);
-  $("system").value = systems.default;
-  $("system").disabled = systems.systems.length < 2;
-  Object.assign(server, { system: systems.default, lambda: systems.lambda });
+  $("system").value = kept ? before : usual;
+  $("system").disabled = systems.length < 2;
+  state.defaults = { system: usual, lambda };
   showWeight();
-  show($("docs"), !about.keyRequired); // a link cannot carry the key
-  show($("example"), state.settings.store);
-  show($("legend"), state.settings.store);
 }
 
 function showWeight() {
   const alone = $("system").value === "base";
-  $("weight").disabled = alone || !state.settings.store;
-  if (state.lambda === null) $("weight").value = alone ? 0 : server.lambda;
+  const { system, lambda } = state.defaults;
+  $("weight").disabled = alone;
+  if (state.lambda === null) $("weight").value = alone ? 0 : lambda;
   // each system has its own default, and the server sends that of its default system only
-  const known = alone || state.lambda !== null || $("system").value === server.system;
+  const known = alone || state.lambda !== null || $("system").value === system;
   const shown = known ? Number($("weight").value).toFixed(2) : "auto";
   $("weight-shown").textContent = shown;
   $("weight").setAttribute("aria-valuetext", state.lambda === null ? `${shown}, default` : shown);
@@ -79,12 +104,19 @@ function replaceSource(text) {
 
 async function showExample() {
   try {
-    const { total } = await ask("v1/memory?limit=1");
-    const { segments } = await ask(`v1/memory?limit=1&offset=${Math.floor(Math.random() * total)}`);
+    const { total } = await ask(`v1/memory?limit=1${desk.named()}`);
+    const offset = Math.floor(Math.random() * total);
+    const { segments } = await ask(`v1/memory?limit=1&offset=${offset}${desk.named()}`);
     if (segments.length) replaceSource(segments[0].source);
   } catch (error) {
     showError(error, () => {});
   }
+}
+
+// The translation becomes the text, as long as it is the text's.
+function swapTexts() {
+  if (state.words.length && !$("copy").disabled) $("source").value = state.text;
+  fit($("source"));
 }
 
 async function copy() {
@@ -105,17 +137,21 @@ function applyTheme(theme) {
 
 // What takes the files that are dropped on each zone of the page.
 function takers() {
-  const { suffixes, learns } = state.settings;
+  if (!state.defaults.system || $("view-translate").hidden) return {};
   return {
     ...(suffixes.length ? { "drop-document": documents.translateAll } : {}),
-    ...(learns ? { "drop-memory": ([file]) => memory.importFile(file) } : {}),
+    ...(desk.learns() ? { "drop-memory": ([file]) => memory.importFile(file) } : {}),
   };
 }
 
 function listen() {
   documents.listen();
   glossary.listen(translate);
-  memory.listen();
+  memory.listen((what) => translate({ compared: () => reportChange(what) }));
+  review.listen(openDesk);
+  status.listen();
+  views.listen((name) => review.open(name === "review"));
+  choices.listen(openDesk, swapTexts);
   acceptDrops(takers);
   $("source").addEventListener("input", () => {
     fit($("source"));
@@ -160,7 +196,12 @@ function listen() {
   $("key").addEventListener("submit", (event) => {
     event.preventDefault();
     useKey($("key-input").value.trim());
+    $("key-input").value = "";
     begin();
+  });
+  $("sign-out").addEventListener("click", () => {
+    useKey("");
+    location.reload();
   });
   document.addEventListener("click", (event) => {
     if (!$("advanced").contains(event.target)) $("advanced").open = false;

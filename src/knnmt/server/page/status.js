@@ -1,14 +1,25 @@
-// Messages to the user: the status line, notes below the translation, errors.
+// Messages to the user: the status line, notes below the translation, errors in its place.
 
-import { ServerError } from "./api.js";
+import { hasKey, ServerError } from "./api.js";
 import { $, show } from "./dom.js";
 
 const TEMPORARY = [0, 429, 502, 503]; // worth a retry
-let retry = 0;
+const PATIENCE = 60; // seconds: a limit per day is not waited for
+let timer = 0;
+let retry = () => {};
 
-export const cancelRetry = () => clearTimeout(retry);
+export const cancelRetry = () => clearTimeout(timer);
+
+export function listen() {
+  $("retry").addEventListener("click", () => {
+    cancelRetry();
+    $("source").focus(); // the button goes
+    retry();
+  });
+}
 
 export function showStatus(text, kind = "") {
+  show($("failed"), false);
   $("status").textContent = text;
   $("status").className = `status ${kind}`;
 }
@@ -19,20 +30,36 @@ export function showNote(text, kind = "") {
   $("learnt").className = `learnt ${kind}`;
 }
 
+// Ask for a key. A missing one is no error, a wrong one is.
+export function askForKey(message) {
+  for (const id of ["view-translate", "view-review", "tabs", "who", "advanced"]) show($(id), false);
+  show($("key"), true);
+  $("key-message").textContent = message;
+  $("key-message").classList.toggle("error", hasKey());
+  $("key-input").focus();
+}
+
 // Show an error; ask for a key if it is missing, try again if the error is temporary.
 export function showError(error, again) {
   if (!(error instanceof ServerError)) {
-    showStatus("Internal error: see the browser console.", "error");
+    showFailure("Internal error: see the browser console.");
     throw error;
   }
   if (error.status === 403 && /key/i.test(error.message)) {
-    show($("key"), true);
-    $("key-input").focus();
+    askForKey(sentence(error.message));
+    return;
   }
-  const temporary = TEMPORARY.includes(error.status);
+  retry = again;
+  const temporary = TEMPORARY.includes(error.status) && error.retryAfter <= PATIENCE;
   const text = error.status === 0 ? "Offline: the server is not responding." : sentence(error.message);
-  showStatus(temporary ? `${text} Retrying…` : text, "error");
-  if (temporary) retry = setTimeout(again, 1000 * (error.retryAfter || 2));
+  showFailure(temporary ? `${text} Retrying…` : text);
+  if (temporary) timer = setTimeout(again, 1000 * (error.retryAfter || 2));
 }
 
-const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+function showFailure(text) {
+  showStatus("");
+  $("failure").textContent = text;
+  show($("failed"), true);
+}
+
+const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?…]$/.test(text) ? "" : "."}`;

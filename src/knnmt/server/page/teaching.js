@@ -1,7 +1,9 @@
 // Correcting a translation, teaching the correction, and reporting what it changed.
 
 import { ask } from "./api.js";
-import { $, counted, fit, languages, show } from "./dom.js";
+import { lock } from "./choices.js";
+import * as desk from "./desk.js";
+import { $, counted, fit, show } from "./dom.js";
 import * as memory from "./memory.js";
 import { showNote } from "./status.js";
 import { state, translate } from "./translation.js";
@@ -10,12 +12,16 @@ import { LETTERS } from "./words.js";
 export function edit(open) {
   show($("editor"), open);
   show($("words"), !open);
-  show($("legend"), !open && state.settings.store);
+  show($("legend"), !open && desk.inUse().length > 0);
   show($("copy"), !open && state.words.length > 0);
   show($("correct"), !open && state.words.length > 0);
   show($("teach"), open);
   show($("cancel"), open);
+  $("teach").textContent = desk.learns() ? "Teach" : "Suggest";
+  $("edit-action").textContent = desk.learns() ? "to teach" : "to suggest";
+  show($("edit-review"), !desk.learns());
   $("source").readOnly = open;
+  lock(open);
   if (open) {
     showNote("");
     $("edit").value = state.text;
@@ -42,15 +48,18 @@ export async function teach() {
     return;
   }
   $("teach").disabled = true;
+  const json = lessons.map(([source, target]) => ({ source, target }));
   try {
-    for (const [q, s] of lessons) {
-      await ask("suggest", { method: "POST", json: { q, s, ...languages } });
+    await ask(`v1/memory?${desk.named()}`, { method: "POST", json });
+    edit(false);
+    if (!desk.learns()) {
+      showNote(`${counted(lessons.length, "suggestion")} sent: a reviewer decides before it is used.`);
+      return;
     }
     const taught = written.join("\n");
-    edit(false);
     await Promise.all([translate({ compared: () => reportLesson(taught) }), memory.refresh()]);
   } catch (error) {
-    showNote(`Not learnt: ${error.message}`, "error");
+    showNote(`${desk.learns() ? "Not learnt" : "Not sent"}: ${error.message}`, "error");
   } finally {
     $("teach").disabled = false;
   }
@@ -61,11 +70,11 @@ export const reportChange = (what) => showNote(`${what} ${marked()}`);
 
 function reportLesson(taught) {
   if ($("system").value === "base") {
-    showNote("Learnt. The base system does not use the memory: choose another to see the effect.");
+    showNote("Learnt. The system chosen under Advanced does not use the memory: choose another to see the effect.");
   } else if (squeezed(state.text) === squeezed(taught)) {
     showNote(`Learnt: the translation now matches yours. ${changedWords() ? marked() : ""}`);
   } else {
-    showNote(`Learnt. ${marked()} It still differs from yours; a larger λ gives the memory more weight.`);
+    showNote(`Learnt. ${marked()} It still differs from yours: Advanced has the weight of the memory.`);
   }
 }
 

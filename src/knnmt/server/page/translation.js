@@ -1,6 +1,7 @@
 // The translation: requested while the user types, rendered as words shaded by the memory's share.
 
 import { ask } from "./api.js";
+import * as desk from "./desk.js";
 import { $, make, percent, show } from "./dom.js";
 import { terms } from "./glossary.js";
 import { cancelRetry, showError, showNote, showStatus } from "./status.js";
@@ -13,7 +14,7 @@ const FIRST = 8; // lines of the first request: something is to be seen soon
 const MOST = 32; // lines of a request
 
 export const state = {
-  settings: { learns: false, store: false, suffixes: [] },
+  defaults: { system: "", lambda: 0 }, // of the pair; no system: not set up yet
   lambda: null, // as chosen; null: the server's
   lines: [], // of the source, as last translated
   words: [], // of the translation, all lines
@@ -24,20 +25,32 @@ let pending = null; // the request in progress
 let timer = 0;
 
 export function translateSoon() {
-  clearTimeout(timer);
-  cancelRetry();
-  setStale(true);
-  show($("clear"), $("source").value !== "");
-  show($("example"), state.settings.store && $("source").value === "");
+  invalidate();
+  showSourceActions();
   timer = setTimeout(translate, PAUSE);
 }
 
-// With `compared`, mark the words that changed, and call it when that is done.
-export async function translate({ compared = null } = {}) {
+export function showSourceActions() {
+  const empty = $("source").value === "";
+  show($("clear"), !empty);
+  show($("example"), empty && desk.inUse().length > 0);
+}
+
+// What is shown is no longer the translation of what is asked for, and what is under way will not be.
+export function invalidate() {
   clearTimeout(timer);
   cancelRetry();
   pending?.abort();
-  if (!$("editor").hidden || !$("system").value) return; // being corrected, or not set up yet
+  setStale(true);
+}
+
+// With `compared`, mark the words that changed, and call it when that is done. `done` are the translations of the first
+// texts, if there are any from a try that failed.
+export async function translate({ compared = null, done = [] } = {}) {
+  clearTimeout(timer);
+  cancelRetry();
+  pending?.abort();
+  if (!$("editor").hidden || !state.defaults.system) return; // being corrected, or not set up yet
   const lines = $("source").value.split("\n").map((line) => line.trim());
   while (lines.length && !lines.at(-1)) lines.pop();
   const texts = lines.filter(Boolean);
@@ -53,12 +66,13 @@ export async function translate({ compared = null } = {}) {
   const slow = setTimeout(() => showStatus("Translating…", "busy"), SLOW);
   setStale(true);
   $("target-pane").setAttribute("aria-busy", "true");
-  const asked = { evidence: true, system: $("system").value };
-  if (state.lambda !== null && asked.system !== "base") asked.lambda = state.lambda;
+  const system = $("system").value;
+  const asked = { evidence: true, ...desk.asked() };
+  if (system !== state.defaults.system) asked.system = system;
+  if (state.lambda !== null && system !== "base") asked.lambda = state.lambda;
   if (terms().length) asked.glossary = terms();
   const before = state.words.map((word) => word.text);
   try {
-    const done = [];
     for (let size = FIRST; done.length < texts.length; size = Math.min(2 * size, MOST)) {
       const json = { q: texts.slice(done.length, done.length + size), ...asked };
       const { translations } = await ask("v1/translate", { method: "POST", json, signal: mine.signal });
@@ -75,7 +89,9 @@ export async function translate({ compared = null } = {}) {
     compared?.();
   } catch (error) {
     if (error.name === "AbortError" || mine !== pending) return;
-    showError(error, () => translate({ compared }));
+    if (done.length) render(lines, done);
+    else render([], []); // the old one is not that of this text
+    showError(error, () => translate({ compared, done }));
   } finally {
     clearTimeout(slow);
     if (mine === pending) $("target-pane").removeAttribute("aria-busy");
@@ -117,7 +133,7 @@ function render(lines, translations, before = null) {
   if (first) first.node.tabIndex = 0;
   if (held >= 0) first?.node.focus();
   show($("copy"), state.words.length > 0);
-  show($("correct"), state.words.length > 0 && state.settings.learns);
+  show($("correct"), state.words.length > 0 && (desk.learns() || desk.suggests()));
 }
 
 function showMissed(missed) {

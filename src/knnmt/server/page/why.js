@@ -1,13 +1,13 @@
 // The panel that explains a word: probabilities, and the retrieved segments.
 
-import { $, counted, digits, languages, make, memories, percent, show } from "./dom.js";
+import { languages, offered } from "./desk.js";
+import { $, counted, digits, facts, make, percent, show, signature, time } from "./dom.js";
 
 const CONTEXT = 160; // characters of a segment shown on either side of the token
 const LITTLE = 0.01; // share of p_kNN below which a segment is collapsed
 const TAUGHT = ["suggested", "added"]; // origins of segments taught here
-const HINT =
-  "Select a word of the translation to see its probability under the model and under the memory, " +
-  "and the segments behind it.";
+const HINT = "Select a word of the translation to see how much of it comes from the memory, and from which segments.";
+let advanced = false; // whether the formula is shown
 
 export const shade = (share) => Math.min(9, Math.floor(10 * (share ?? 0)));
 
@@ -23,7 +23,7 @@ export function explain(word, system, chosen = 0) {
   const heading = make("p", { class: "chosen" }, make("strong", { lang: languages.target }, word.text));
   const term = word.term ? [byGlossary(word.term)] : [];
   if (word.memory === null) {
-    const alone = "The base system is the model alone: it does not use the memory.";
+    const alone = "This is the model alone: no memory is used.";
     const reason = system === "base" ? alone : "No evidence for this word.";
     body.replaceChildren(heading, ...term, make("p", { class: "quiet" }, reason));
     announce(word.term ? `By the glossary. ${reason}` : reason);
@@ -36,7 +36,7 @@ export function explain(word, system, chosen = 0) {
   body.scrollTop = 0;
   const found = counted(piece.neighbours.length, "segment");
   const chosenBy = word.term ? "by the glossary, " : "";
-  announce(`${piece.text.trim()}: ${chosenBy}model ${digits(piece.p_mt)}, memory ${digits(piece.p_knn)}, ${found} listed`);
+  announce(`${piece.text.trim()}: ${chosenBy}model ${percent(piece.p_mt)}, memory ${percent(piece.p_knn)}, ${found} listed`);
 }
 
 function byGlossary({ source, target }) {
@@ -63,24 +63,33 @@ function choice(word, chosen, system) {
 
 function probabilities(piece) {
   const rows = [
-    ["Model", "p_MT", piece.p_mt, "model"],
-    ["Memory", "p_kNN", piece.p_knn, "memory"],
-    ["Weight", "λ", piece.lambda, "weight"],
-    ["Combined", "p", piece.p, "both"],
+    ["Model", piece.p_mt, "model"],
+    ["Memory", piece.p_knn, "memory"],
+    ["Together", piece.p, "both"],
   ];
   const caption = make("caption", { class: "hidden" }, `Probabilities of ${piece.text.trim()}`);
   const table = make("table", { class: "bars" }, caption);
-  for (const [name, sign, value, kind] of rows) {
+  for (const [name, value, kind] of rows) {
     const track = make("td", { class: "track", "aria-hidden": "true" }, bar(kind, value));
-    const number = make("td", { class: "number" }, digits(value));
-    table.append(make("tr", {}, make("th", { scope: "row" }, name, " ", symbol(sign)), track, number));
+    const number = make("td", { class: "number" }, percent(value));
+    table.append(make("tr", {}, make("th", { scope: "row" }, name), track, number));
   }
+  return make("div", {}, table, formula(piece));
+}
+
+// How the probabilities are mixed, for those who want to know.
+function formula(piece) {
   const [p, weight, rest, knn, mt] = [piece.p, piece.lambda, 1 - piece.lambda, piece.p_knn, piece.p_mt].map(digits);
-  const formula = make("p", { class: "formula quiet small" });
-  formula.append(symbol("p"), " = ", symbol("λ"), " · ", symbol("p_kNN"));
-  formula.append(" + (1 − ", symbol("λ"), ") · ", symbol("p_MT"));
-  formula.append(` = ${weight} · ${knn} + ${rest} · ${mt} = ${p}`);
-  return make("div", {}, table, formula);
+  const words = make("p", { class: "formula quiet small" });
+  words.append(symbol("p"), " = ", symbol("λ"), " · ", symbol("p_kNN"));
+  words.append(" + (1 − ", symbol("λ"), ") · ", symbol("p_MT"));
+  words.append(` = ${weight} · ${knn} + ${rest} · ${mt} = ${p}`);
+  const details = make("details", { class: "formulas" }, make("summary", { class: "quiet small" }, "Advanced"), words);
+  details.open = advanced;
+  details.addEventListener("toggle", () => {
+    advanced = details.open;
+  });
+  return details;
 }
 
 function bar(kind, share) {
@@ -96,7 +105,7 @@ function symbol(sign) {
 
 function segments(piece) {
   if (!piece.neighbours.length) return [make("p", { class: "quiet" }, "The memory has nothing similar.")];
-  const title = make("h3", { class: "small quiet" }, "Retrieved segments, by their share of ", symbol("p_kNN"));
+  const title = make("h3", { class: "small quiet" }, "Segments of the memory behind it, by their share");
   const heavy = piece.neighbours.filter((one, n) => n === 0 || one.weight >= LITTLE);
   const light = piece.neighbours.slice(heavy.length);
   const found = [title, list(heavy, piece)];
@@ -122,12 +131,14 @@ function list(neighbours, piece) {
 }
 
 function origin(one, same) {
-  const line = make("p", { class: "origin quiet small" });
-  const taught = TAUGHT.includes(one.origin) || (one.id || "").startsWith("taught-");
-  const memory = memories.length > 1 ? one.memory : "";
-  if (taught) line.append(make("span", { class: "badge" }, "taught"), memory ? ` ${memory}` : "");
-  else line.append([memory, one.origin, one.id].filter(Boolean).join(" · "));
-  if (!same) line.append(line.textContent ? " · " : "", "another word");
+  const line = make("p", { class: "facts quiet small" });
+  const { origin: from, author, date } = signature(one.origin);
+  const taught = TAUGHT.includes(from) || (one.id || "").startsWith("taught-");
+  const badge = taught ? make("span", { class: "badge" }, "taught") : null;
+  const who = [author && `by ${author}`, date && time(date)];
+  const place = [offered().length > 1 && one.memory, !taught && from, !taught && one.id];
+  if (badge) line.append(badge, " ");
+  line.append(...facts(...who, ...place, !same && "another word"));
   return line;
 }
 
