@@ -6,6 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from knnmt.documents.formats import FORMATS
+from knnmt.translate import TranslateSettings, Translation
 
 from .conftest import Serve
 from .standin import StandIn
@@ -167,3 +168,47 @@ def test_html_comes_in_lists_and_with_alternatives(client: TestClient, standin: 
     assert [len(each) for each in answer["alternatives"]] == [1, 0, 1]
     assert answer["alternatives"][0][0] == "<b>eins' (2)</b>"
     assert len(standin.batches) == 1
+
+
+# ------------------------------------------------------------------- what LibreTranslate's own tests of its API check
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "/detect"), ("POST", "/languages"), ("POST", "/health"), ("POST", "/spec")]
+)
+def test_other_methods_answer_405(client: TestClient, method: str, path: str) -> None:
+    assert client.request(method, path).status_code == 405
+
+
+def test_errors_are_in_its_words(client: TestClient) -> None:
+    form = {"q": "Hallo", "source": "de", "target": "en", "format": "text"}
+    for change, said in (
+        ({"target": "zz"}, "zz is not supported"),
+        ({"source": "zz"}, "zz is not supported"),
+        ({"q": ""}, "Invalid request: missing q parameter"),
+        ({"source": ""}, "Invalid request: missing source parameter"),
+        ({"format": "pdf"}, "pdf format is not supported"),
+        ({"alternatives": "x"}, "Invalid request: alternatives parameter is not a number"),
+        ({"alternatives": "9"}, "Invalid request: alternatives parameter must be <= 8"),
+    ):
+        answer = client.post("/translate", data=form | change)
+        assert (answer.status_code, answer.json()) == (400, {"error": said})
+    assert client.post("/detect").json() == {"error": "Invalid request: missing q parameter"}
+    refused = client.post("/translate", json=form | {"alternatives": False})
+    assert refused.json() == {"error": "Invalid request: alternatives parameter is not a number"}
+
+
+def test_fewer_than_no_alternatives_are_none(client: TestClient) -> None:
+    form = {"q": "Hallo", "source": "de", "target": "en"}
+    assert client.post("/translate", data=form | {"alternatives": "-1"}).json() == {"translatedText": "Hallo'"}
+    assert client.post("/translate", json=form | {"alternatives": None}).json() == {"translatedText": "Hallo'"}
+
+
+def test_alternatives_are_different_from_each_other(client: TestClient, standin: StandIn) -> None:
+    def same(text: str, settings: TranslateSettings) -> Translation:
+        others = tuple(Translation(word, -1.0) for word in ("yes", "yeah", "yeah", "")[: settings.n_best - 1])
+        return Translation("yes", -0.5, (1,), others)
+
+    standin._one = same  # type: ignore[method-assign]
+    answer = client.post("/translate", json={"q": "ja", "source": "de", "target": "en", "alternatives": 4}).json()
+    assert answer == {"translatedText": "yes", "alternatives": ["yeah"]}

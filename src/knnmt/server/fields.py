@@ -91,15 +91,26 @@ def _gathered(pairs: list[tuple[str, str]], repeated: Collection[str]) -> dict[s
     return given
 
 
-def body_schema(model: type[BaseModel], *, form: bool = True) -> dict[str, Any]:
-    """The OpenAPI description of a request body."""
+def body_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """The OpenAPI description of a request body: in JSON, null is as if an optional field were not there."""
     schema = schema_of(model)
-    kinds = ["application/json", *(["application/x-www-form-urlencoded", "multipart/form-data"] if form else [])]
-    return {"requestBody": {"required": True, "content": {kind: {"schema": schema} for kind in kinds}}}
+    forms = ("application/x-www-form-urlencoded", "multipart/form-data")
+    content = {"application/json": {"schema": _nullable(schema)}} | {kind: {"schema": schema} for kind in forms}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    required, properties = schema.get("required", []), {}
+    for name, each in schema["properties"].items():
+        kind = {key: value for key, value in each.items() if key != "description"}
+        described = {"description": each["description"]} if "description" in each else {}
+        properties[name] = each if name in required else described | {"anyOf": [kind, {"type": "null"}]}
+    return schema | {"properties": properties}
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """The JSON schema of a model, without references: they would point to another place in OpenAPI's document."""
+    """The JSON schema of a model as a form has it: without null, and without references, which would point to another
+    place in OpenAPI's document."""
     schema = model.model_json_schema()
     parts: dict[str, Any] = schema.pop("$defs", {})
 
@@ -110,6 +121,9 @@ def schema_of(model: type[BaseModel]) -> dict[str, Any]:
             return part
         if "$ref" in part:
             return inlined(parts[part["$ref"].rpartition("/")[2]])
+        kinds = [kind for kind in part.get("anyOf", []) if kind != {"type": "null"}]
+        if len(kinds) == 1:
+            return inlined({name: each for name, each in part.items() if name != "anyOf"} | kinds[0])
         return {name: inlined(each) for name, each in part.items()}
 
     whole: dict[str, Any] = inlined(schema)

@@ -1,6 +1,7 @@
 """DeepL's API, version 2: `/v2/translate`, `/v2/languages`, `/v2/usage`. Errors are {"message": …}, as DeepL's are."""
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal, TypeVar
@@ -8,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictStr, WithJsonSchema
 
 from knnmt.languages import closeness
 from knnmt.server.caller_glossaries import CallerGlossaries, base
@@ -17,10 +18,12 @@ from knnmt.server.desks import Desk
 from knnmt.server.detection import name_of
 from knnmt.server.fields import body_schema, given_fields, validated
 from knnmt.server.glossaries import TermIn
+from knnmt.server.middleware import FAILED
 from knnmt.server.people import Caller
 from knnmt.server.texts import TextQuery, render
-from knnmt.server.work_items import DecodingOptions
+from knnmt.server.work_items import DecodingOptions, log_failure
 
+_log = logging.getLogger(__name__)
 Model = TypeVar("Model", bound=BaseModel)
 
 LIMIT = 1_000_000_000_000  # characters, as DeepL says where there is no limit
@@ -54,7 +57,8 @@ class DeepLRoute(APIRoute):
                 handlers = request.app.exception_handlers
                 refuse = next((handlers[kind] for kind in type(error).__mro__ if kind in handlers), None)
                 if refuse is None:
-                    raise
+                    log_failure(_log, error)
+                    return JSONResponse({"message": FAILED}, 500)
                 refused = await refuse(request, error)
                 wait = refused.headers.get("retry-after")
                 quota = refused.status_code == 429 and int(wait or 0) >= LONG
@@ -72,11 +76,19 @@ router = APIRouter(prefix="/v2", tags=["DeepL"], route_class=DeepLRoute, respons
 def _several(given: Any) -> Any:
     """A list, whether it came as one, as a single text, or as texts separated by commas."""
     every = given if isinstance(given, list) else [given]
-    return [part.strip() for each in every for part in (each.split(",") if isinstance(each, str) else [each])]
+    return [part for each in every for part in (map(str.strip, each.split(",")) if isinstance(each, str) else [each])]
 
 
 def _one_or_several(given: Any) -> Any:
     return given if isinstance(given, list) else [given]
+
+
+FLAGS: dict[Any, bool] = {"0": False, "1": True, "false": False, "true": True}
+Flag = Annotated[
+    StrictBool,
+    BeforeValidator(lambda given: FLAGS.get(given, given) if isinstance(given, str) else given),
+    WithJsonSchema({"enum": [False, True, *FLAGS]}),
+]
 
 
 class TranslateFields(BaseModel):
@@ -94,7 +106,7 @@ class TranslateFields(BaseModel):
         default=[], description="elements of XML that are kept as they are"
     )
     split_sentences: Literal["0", "1", "nonewlines"] = Field(default="1", description="no effect")
-    preserve_formatting: bool = Field(default=False, description="no effect: formatting is always preserved")
+    preserve_formatting: Flag = Field(default=False, description="no effect: formatting is always preserved")
     formality: Literal["default", "more", "less", "prefer_more", "prefer_less"] = Field(
         default="default", description="more and less are refused, the others have no effect"
     )
@@ -102,7 +114,7 @@ class TranslateFields(BaseModel):
     glossary_ids: Annotated[list[StrictStr], BeforeValidator(_several)] = Field(
         default=[], max_length=GLOSSARIES, description="glossaries to use, the first counts first; needs source_lang"
     )
-    show_billed_characters: bool = Field(default=False, description="whether to count characters")
+    show_billed_characters: Flag = Field(default=False, description="whether to count characters")
     model_type: StrictStr | None = Field(default=None, description="no effect")
 
 

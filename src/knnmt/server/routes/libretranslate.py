@@ -4,7 +4,8 @@ from typing import Annotated, Any
 
 import anyio.to_thread
 from fastapi import APIRouter, HTTPException, Request
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictStr
+from pydantic_core import PydanticKnownError
 
 from knnmt.corpus import Segment
 from knnmt.server.dependencies import Server, Serving, while_connected
@@ -23,6 +24,13 @@ Text = Annotated[StrictStr, Field(min_length=1)]
 ApiKey = Annotated[StrictStr | None, Field(description="API key, if the server requires one")]
 
 
+def _number(given: Any) -> Any:
+    """A number, whether it came as one or as text; false is none."""
+    if isinstance(given, bool):
+        raise PydanticKnownError("int_type")
+    return given
+
+
 class TranslateFields(BaseModel):
     """Fields of `/translate`."""
 
@@ -34,12 +42,10 @@ class TranslateFields(BaseModel):
     source: Text = Field(description="language code, or auto", examples=["de"])
     target: Text = Field(description="language code", examples=["en"])
     format: StrictStr = Field(
-        default="text", description="plain text, or HTML (tags are kept)", json_schema_extra={"enum": [*FORMATS, None]}
+        default="text", description="plain text, or HTML (tags are kept)", json_schema_extra={"enum": list(FORMATS)}
     )
-    alternatives: Annotated[int, AfterValidator(lambda number: max(0, number))] = Field(
-        default=0,
-        description="number of alternative translations",
-        json_schema_extra={"type": ["integer", "null"]},  # as all fields: null is as if it were not there
+    alternatives: Annotated[int, BeforeValidator(_number), AfterValidator(lambda number: max(0, number))] = Field(
+        default=0, description="number of alternative translations"
     )
     api_key: ApiKey = None
 
