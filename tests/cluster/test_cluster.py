@@ -48,7 +48,7 @@ class Killing:
 
     def run(self, work: Work, pieces: Sequence[Piece]) -> None:
         def kill(stage: str, done: int, total: int | None) -> None:
-            if len(pieces) > 2 and not self.killed:
+            if done and len(pieces) > 2 and not self.killed:
                 self.killed = self.runner.cluster.get(self.runner.actors[0].process.remote())
                 os.kill(self.killed, signal.SIGKILL)
 

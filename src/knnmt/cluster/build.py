@@ -81,6 +81,8 @@ class RayRunner:
             _log.warning(
                 "%d workers for %d parts: smaller parts (--part-tokens) keep all busy", len(self.actors), total
             )
+        if work.progress is not None:
+            work.progress("pieces", 0, len(pieces))
         while todo or running:
             for piece in [piece for piece in todo if made.issuperset(piece.needs)][: len(idle)]:
                 before = [actor for actor in idle if actor is places.get(piece.folder)]

@@ -70,7 +70,7 @@ class Cluster:
             raise
         except errors.RayActorError as error:
             lines = [line for line in str(error).splitlines() if line.strip()]
-            raise KnnmtError(f"a Ray worker has died too often: {lines[-1].strip()}") from error
+            raise KnnmtError(f"a Ray worker failed: {lines[-1].strip()}") from error
 
 
 @contextlib.contextmanager
