@@ -124,3 +124,12 @@ def test_the_pictures_are_drawn(models: int, tmp_path: Path) -> None:
     if models == 2:
         assert tables.titles(every)[0] == "Four domains, German to English, mini-de-en"
     assert lost.plots([results()])
+
+
+def test_times_of_a_busy_machine_are_not_told(tmp_path: Path) -> None:
+    one = results()
+    busy = one.model_copy(update={"machine": one.machine | {"load": 11.3}})
+    assert "time, × base" in tables.markdown(tables.sections([one], []))
+    assert "time, × base" not in tables.markdown(tables.sections([busy], []))
+    report([busy], [], tmp_path)
+    assert not {"quality-speed", "build-time"} & {path.stem for path in tmp_path.glob("*.svg")}

@@ -1,8 +1,12 @@
-"""The tables of docs/paper.md are those of the results that are committed. `python tests/lab/report/test_paper_page.py`
-writes them anew."""
+"""The tables of docs/paper.md and docs/results.md are those of the results that are committed.
+
+`python tests/lab/report/test_paper_page.py` writes them anew.
+"""
 
 import re
 from pathlib import Path
+
+import pytest
 
 from knnmt.lab.report import Bench, claims, paper, tables, worth
 from knnmt.lab.report.tables import Table
@@ -10,16 +14,18 @@ from knnmt.lab.reproduce.results import Results, joined
 
 DOCS = Path(__file__).parents[3] / "docs"
 FIGURES = DOCS / "results" / "paper"
+PAGES = ("paper.md", "results.md")
 MARK = re.compile(r"<!-- table: (?P<title>[^>]+?) -->\n(?P<body>.*?)<!-- end -->", re.DOTALL)
 
 
 def found() -> dict[str, Table]:
-    """All tables that a page may show, by title."""
+    """All tables that a page may show, by the title of their section and their own."""
     results = joined([Results.load(path) for path in sorted(FIGURES.glob("*.json"))])
+    results.sort(key=lambda one: not tables.model_name(one).startswith("mini"))
     benches = [Bench.load(path) for path in sorted((FIGURES / "bench").glob("*.json"))]
     sections = claims.section(results, benches) | paper.sections(results) | worth.tables(results)
     sections |= tables.sections(results, benches)
-    return {table.title: table for some in sections.values() for table in some}
+    return {f"{title} / {table.title}": table for title, some in sections.items() for table in some}
 
 
 def shown(table: Table) -> str:
@@ -34,12 +40,13 @@ def redrawn(page: str) -> str:
     return MARK.sub(lambda at: f"<!-- table: {at['title']} -->\n{shown(every[at['title']])}<!-- end -->", page)
 
 
-def test_the_page_shows_the_committed_results() -> None:
-    page = (DOCS / "paper.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_shows_the_committed_results(name: str) -> None:
+    page = (DOCS / name).read_text(encoding="utf-8")
     assert MARK.search(page)
     assert redrawn(page) == page, "run python tests/lab/report/test_paper_page.py"
 
 
 if __name__ == "__main__":
-    path = DOCS / "paper.md"
-    path.write_text(redrawn(path.read_text(encoding="utf-8")), encoding="utf-8")
+    for path in (DOCS / name for name in PAGES):
+        path.write_text(redrawn(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -45,19 +45,25 @@ def of_variants(results: Sequence[Results]) -> Iterator[Plot]:
             "prototype, on average. A store is built, and tuned, for each m. Dashed: base MT and exact kNN-MT.",
             partial(_figure, by_m, _m_panel, "m"),
         )
-    if panels:
+    sized = {title: some for title, some in panels.items() if _resized(some)}
+    if sized:
         yield Plot(
             "quality-built-size",
             "Quality against the size of the store, built smaller and larger",
             "BLEU on test, against the bytes of the arrays that a system opens. A line joins stores of one system, "
             "built of the same texts for other sizes. The dashed line is base MT.",
-            partial(_figure, panels, _size_panel, "store opened, MB"),
+            partial(_figure, sized, _size_panel, "store opened, MB"),
         )
 
 
 def _varied(points: list[Point]) -> list[str]:
     """The systems with several m."""
     return [name for name in M if len({point.m for point in points if point.name == name}) > 1]
+
+
+def _resized(points: list[Point]) -> bool:
+    """Whether a system has stores of several sizes."""
+    return len({(point.name, point.bytes) for point in points}) > len({point.name for point in points})
 
 
 def only_variants(results: Results) -> bool:

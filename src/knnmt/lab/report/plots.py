@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from knnmt.lab.report.bench import AXES, Bench
+from knnmt.lab.report.tables import timed
 from knnmt.lab.report.theme import MARKERS, Draw, Theme
 from knnmt.lab.reproduce.config import BASE, TM
 from knnmt.lab.reproduce.results import DomainResults, Results
@@ -32,13 +33,15 @@ class Plot:
 
 def of_results(results: Results) -> Iterator[Plot]:
     """The pictures of an experiment."""
-    yield Plot(
-        "quality-speed",
-        "Quality against speed",
-        "BLEU on test with its 95% interval, against speed as a multiple of base MT's (one pass over test each, after "
-        "a batch to warm up). Up and to the right is better; a hollow marker is a system tuned under another name.",
-        partial(_domains, results, _speed_panel, "speed, times base MT"),
-    )
+    if timed(results):
+        yield Plot(
+            "quality-speed",
+            "Quality against speed",
+            "BLEU on test with its 95% interval, against speed as a multiple of base MT's (one pass over test each, "
+            "after a batch to warm up). Up and to the right is better; a hollow marker is a system tuned under another "
+            "name.",
+            partial(_domains, results, _speed_panel, "speed, times base MT"),
+        )
     if any(one.bytes for domain in results.domains for one in domain.systems.values()):
         yield Plot(
             "quality-size",
@@ -47,7 +50,7 @@ def of_results(results: Results) -> Iterator[Plot]:
             "the dashed line is base MT, which needs no store.",
             partial(_domains, results, _size_panel, "store opened, MB"),
         )
-    if any(sum(domain.built.seconds.values()) > 0 for domain in results.domains):
+    if timed(results) and any(sum(domain.built.seconds.values()) > 0 for domain in results.domains):
         stacks = {domain.title: domain.built.seconds for domain in results.domains if domain.built.seconds}
         yield Plot(
             "build-time", "Where the time of a build goes", "Seconds of each stage of building a store.",

@@ -12,6 +12,7 @@ from knnmt.terminal import size
 
 Rows = list[list[str]]  # the first are the heads, the first column is names
 ALPHA = 0.05
+BUSY = 4.0  # load of a machine from which its times mean nothing
 LOWER = ("TER",)  # metrics of which less is better
 MARKS = dict(zip((BASE, *COMPARED), "*†‡", strict=True))  # of what differs from a system
 
@@ -32,7 +33,7 @@ def sections(results: Sequence[Results], benches: Sequence[Bench]) -> dict[str, 
         found[title] = [
             Table("BLEU on test, and what it gains over base MT", quality(one), _signature(one)),
             Table("Bytes that a system opens", bytes_opened(one)),
-            *(table for domain in one.domains for table in _of_domain(domain)),
+            *(table for domain in one.domains for table in _of_domain(domain, timed(one))),
             Table("Settings, found on dev", settings(one), _dev(one)),
             Table("Stores: what they hold, and how long they took to build", stores(one)),
             Table("Train text, source side, in the model's tokens (the paper's Table 1)", texts(one)),
@@ -141,24 +142,31 @@ def _signature(results: Results) -> str:
     )
 
 
-def _of_domain(domain: DomainResults) -> Iterator[Table]:
-    yield Table(f"{domain.title}: scores, speed, size", scores(domain), _about(domain))
+def timed(results: Results) -> bool:
+    """Whether its seconds mean something: those of a machine that did other work at the same time do not."""
+    return float(str(results.machine.get("load", 0.0))) < BUSY
+
+
+def _of_domain(domain: DomainResults, timed: bool) -> Iterator[Table]:
+    yield Table(f"{domain.title}: scores, {'speed, ' if timed else ''}size", scores(domain, timed), _about(domain))
     if compared := differences(domain):
         yield Table(f"{domain.title}: p-values by paired bootstrap, metric: against which system", compared)
 
 
-def scores(domain: DomainResults) -> Rows:
-    """Every metric with its interval, speed and size."""
+def scores(domain: DomainResults, timed: bool = True) -> Rows:
+    """Every metric with its interval; speed, where it was timed; and size."""
     first = domain.systems[BASE]
     metrics = [f"{found.metric} {'↓' if found.metric in LOWER else '↑'}" for found in first.metrics]
     unseen = ["BLEU, new"] if first.unseen is not None else []
-    rows: Rows = [["system", *metrics, *unseen, "segments/s", "time, × base", "opens"]]
+    speed = ["segments/s", "time, × base"] if timed else []
+    rows: Rows = [["system", *metrics, *unseen, *speed, "opens"]]
     for name, one in domain.systems.items():
         cells = [f"{found.value:.2f} ±{found.interval:.2f}" for found in one.metrics]
         cells += [f"{one.unseen:.2f}"] if one.unseen is not None else []
-        seconds = one.translated.seconds
-        cells += [f"{one.translated.segments / seconds:.1f}", f"{seconds / first.translated.seconds:.2f}", _bytes(one)]
-        rows.append([name, *cells])
+        if timed:
+            seconds = one.translated.seconds
+            cells += [f"{one.translated.segments / seconds:.1f}", f"{seconds / first.translated.seconds:.2f}"]
+        rows.append([name, *cells, _bytes(one)])
     return rows
 
 
