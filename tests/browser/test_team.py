@@ -175,7 +175,7 @@ def test_suggestions_are_decided_by_key(reviewer: Page, standin: StandIn) -> Non
     assert page.focus.get_attribute("aria-label") == "Accept “Das Haus ist groß.”"
     page.press("r")
     assert page.focus.text == "Reject"
-    page.press("k")
+    page.press(Keys.ESCAPE)
     page.press("r")
     page.press(Keys.ENTER)
     page.until(lambda: page.one("#review-empty").is_displayed())
