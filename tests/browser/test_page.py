@@ -452,7 +452,7 @@ def test_a_server_without_a_store_just_translates(page: Page, standin: StandIn) 
     standin.learns, standin.systems, standin.memories = False, ["base"], []
     page.browser.refresh()
     page.ask("Das Haus ist groß.", "The house is big.")
-    page.until(lambda: page.one("#memory-size").text == "none for these languages")
+    page.until(lambda: page.one("#memory-size").text == "none")
     assert not page.one("#system").is_enabled()
     assert not page.one("#search").is_displayed()
     page.words[0].click()

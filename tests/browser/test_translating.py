@@ -86,6 +86,7 @@ def test_the_panel_does_not_scroll_sideways_on_a_phone(
     page.ask("Das Haus ist groß.", "The house is big.")
     page.word("house").click()
     page.until(lambda: page.all("#why .neighbours"))
+    assert "/srv" not in page.one("#why .neighbours").text
     assert page.browser.execute_script(WIDER) == [0]
     word, panel = page.word("house").rect, page.one("#why").rect
     assert word["y"] + word["height"] <= panel["y"]  # it is not covered

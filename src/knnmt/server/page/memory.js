@@ -18,11 +18,17 @@ export async function start() {
   show($("import"), desk.learns());
   $("import-into").textContent = several ? `: it is added to ${desk.learning()}` : "";
   for (const id of ["search", "list-title", "list", "export"]) show($(id), any);
-  show($("about-memory"), any && !several);
+  $("about-memory").textContent = about();
   show($("more"), false);
   latest++; // a list that is under way is that of other memories
   if (any) await refresh();
-  else $("memory-size").textContent = several ? "none chosen" : "none for these languages";
+  else $("memory-size").textContent = several ? "none chosen" : "none";
+}
+
+function about() {
+  if (desk.offered().length > 1) return ""; // said where they are chosen
+  if (!desk.inUse().length) return "There are no earlier translations for these languages: the model translates alone.";
+  return `Earlier translations: new ones follow them.${desk.learns() ? " What you teach is used at once." : ""}`;
 }
 
 export function listen(onchange) {

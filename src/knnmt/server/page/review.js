@@ -41,6 +41,7 @@ export function start() {
 export async function open(opened) {
   if (opened) {
     accepted = 0;
+    say("");
     await load(0);
   } else if (accepted) {
     accepted = 0;
@@ -66,7 +67,6 @@ function showCount(total) {
 }
 
 async function load(offset) {
-  say("");
   try {
     const { total, suggestions } = await ask(`v1/review?offset=${offset}&limit=${PAGE}`);
     const rows = suggestions.map((suggestion) => new Row(suggestion));
@@ -122,7 +122,8 @@ function keys(event) {
     focusOn(steps[event.key]);
     return;
   }
-  const action = node.querySelector(`[data-key="${CSS.escape(event.key.toLowerCase())}"]:not([hidden], :disabled)`);
+  const offered = [...node.querySelectorAll("button:not([hidden], :disabled)")];
+  const action = offered.find((each) => each.getAttribute("aria-keyshortcuts").toLowerCase() === event.key.toLowerCase());
   if (!action || event.repeat) return;
   event.preventDefault();
   action.click();
@@ -148,14 +149,14 @@ class Row {
     this.field = make("textarea", { class: "edited", rows: "1", lang: target, "aria-label": "Edited suggestion" });
     this.field.addEventListener("input", () => fit(this.field));
     this.field.addEventListener("keydown", (event) => this.editKey(event));
-    this.accept = this.button("Accept", "a", () => this.decide("accept"), "primary");
-    this.edit = this.button("Edit…", "e", () => this.editing(true));
+    this.accept = this.button("Accept", "A", () => this.decide("accept"), "primary");
+    this.edit = this.button("Edit…", "E", () => this.editing(true));
     this.decides = desk.mayReview(suggestion.memory);
     const dismiss = this.decides ? "Reject" : "Withdraw";
-    this.reject = this.button(`${dismiss}…`, "r", () => this.rejecting(true), "plain");
-    this.sure = this.button(dismiss, "r", () => this.decide("reject"), "danger");
-    this.keep = this.button("Keep", "k", () => this.rejecting(false), "plain");
-    this.cancel = this.button("Cancel", "", () => this.editing(false), "plain");
+    this.reject = this.button(`${dismiss}…`, "R", () => this.rejecting(true), "plain");
+    this.sure = this.button(dismiss, "R", () => this.decide("reject"), "danger");
+    this.keep = this.button("Keep", "Escape", () => this.rejecting(false), "plain");
+    this.cancel = this.button("Cancel", "Escape", () => this.editing(false), "plain");
     this.question = make("span", { class: "small" }, `${dismiss} it for good?`);
     this.error = make("p", { class: "error small", role: "alert" });
     const about = make("p", { class: "facts quiet small" });
@@ -167,9 +168,8 @@ class Row {
   }
 
   button(words, key, onclick, kind = "") {
-    const options = { type: "button", class: kind, "aria-label": `${words} “${this.suggestion.source}”`, onclick };
-    if (key) Object.assign(options, { "data-key": key, "aria-keyshortcuts": key.toUpperCase() });
-    return make("button", options, words);
+    const name = `${words} “${this.suggestion.source}”`;
+    return make("button", { type: "button", class: kind, "aria-label": name, "aria-keyshortcuts": key, onclick }, words);
   }
 
   // "", "editing" or "rejecting": which actions there are.

@@ -45,7 +45,7 @@ export function showError(error, again) {
     showFailure("Internal error: see the browser console.");
     throw error;
   }
-  if (error.status === 403 && /key/i.test(error.message)) {
+  if (error.status === 403 && /API key/i.test(error.message)) {
     askForKey(sentence(error.message));
     return;
   }

@@ -136,7 +136,8 @@ function origin(one, same) {
   const taught = TAUGHT.includes(from) || (one.id || "").startsWith("taught-");
   const badge = taught ? make("span", { class: "badge" }, "taught") : null;
   const who = [author && `by ${author}`, date && time(date)];
-  const place = [offered().length > 1 && one.memory, !taught && from, !taught && one.id];
+  const file = from.replace(/^.*[\\/]/, ""); // the folder says nothing to a translator
+  const place = [offered().length > 1 && one.memory, !taught && file, !taught && one.id];
   if (badge) line.append(badge, " ");
   line.append(...facts(...who, ...place, !same && "another word"));
   return line;
