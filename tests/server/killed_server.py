@@ -1,4 +1,4 @@
-"""A process that has torch and the server imported, and forks a server for each configuration it is told, to be killed.
+"""A process that has a model loaded, and forks a server for each configuration it is told, which may be killed.
 
 What is asked is the path of a configuration; what is told is a line of JSON: port and process of the server.
 """
@@ -15,16 +15,21 @@ from pathlib import Path
 import torch
 import uvicorn
 
+from knnmt.align.bitext import Bitext
+from knnmt.align.fastalign import train
+from knnmt.model.checkpoint import Model, load
 from knnmt.server.app import create_team_app
 from knnmt.server.config import read_config
 from knnmt.server.listener import configured
+from knnmt.server.model_pool import ModelPool
 from knnmt.server.people import ANYONE
 
 
 @contextlib.contextmanager
-def started() -> Iterator["subprocess.Popen[str]"]:
+def started(model: Path) -> Iterator["subprocess.Popen[str]"]:
     """The process, ready."""
-    with subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as made:
+    command = [sys.executable, __file__, str(model)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as made:
         assert made.stdout is not None
         assert made.stdout.readline() == "ready\n"
         yield made
@@ -40,14 +45,18 @@ def begin(process: "subprocess.Popen[str]", config: Path) -> tuple[int, int]:
     return told["port"], told["pid"]
 
 
-def serve(config: Path, bound: socket.socket) -> None:
-    app = create_team_app(read_config(config), config)
+def serve(config: Path, bound: socket.socket, model: Model) -> None:
+    app = create_team_app(read_config(config), config, ModelPool(load=lambda _: model))
     _ = app.state.server.desk(ANYONE).translator
     uvicorn.Server(configured(app)).run(sockets=[bound])
 
 
 def main() -> None:
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # a fork has no other threads
+    model = load(sys.argv[1], langs="de-en", device="cpu")
+    _ = model.fingerprint, model.tokenizer.fingerprint, model.tokenizer.encode_source(["Hund"])
+    some = Bitext.from_pairs([([1, 2], [1, 2])])
+    train(some).align(some)  # compiled kernels are loaded once
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     children: list[int] = []
@@ -59,7 +68,7 @@ def main() -> None:
         bound.listen()  # whoever connects too early waits
         children = [os.fork()]
         if not children[0]:
-            serve(Path(line.strip()), bound)
+            serve(Path(line.strip()), bound, model)
             os._exit(0)
         sys.stdout.write(json.dumps({"port": bound.getsockname()[1], "pid": children[0]}) + "\n")
         sys.stdout.flush()

@@ -200,3 +200,10 @@ def test_a_lesson_of_several_lines_is_used_line_by_line(client: TestClient) -> N
     for text, translation in (("Datei\nOrdner", "File\nFolder"), ("Ordner", "Folder"), (lesson["q"], lesson["s"])):
         asked = {"q": text, "source": "de", "target": "en"}
         assert client.post("/translate", json=asked).json()["translatedText"] == translation
+
+
+def test_a_lesson_with_tags_is_used_in_html(client: TestClient) -> None:
+    asked = {"q": "Klicken Sie auf <b>Speichern</b>", "source": "de", "target": "en"}
+    assert client.post("/suggest", json=asked | {"s": "Click <b>Save</b>"}).status_code == 200
+    for kind in ("html", "text"):
+        assert client.post("/translate", json=asked | {"format": kind}).json()["translatedText"] == "Click <b>Save</b>"

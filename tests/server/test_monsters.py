@@ -94,3 +94,10 @@ def test_a_loop_is_cut_and_ordinary_text_is_not(translator: Translator) -> None:
     together = translator.translate([*ordinary, loop], cut)
     assert [each.tokens for each in together[:-1]] == [each.tokens for each in translator.translate(ordinary, plain)]
     assert together[-1].tokens == found.tokens  # whatever it is translated with
+
+
+@pytest.mark.parametrize("text", ["😀😀", "Guten Morgen! 😀😀", "Das Haus 🏠🏠🏠 ist groß."])
+def test_faces_stay_as_many_as_they_are(translator: Translator, text: str) -> None:
+    (found,) = translator.translate([text])
+    assert [sign for sign in found.text if ord(sign) > 0xFFFF] == [sign for sign in text if ord(sign) > 0xFFFF]
+    assert found.problems == ()

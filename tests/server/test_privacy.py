@@ -53,7 +53,7 @@ def test_counters_tell_what_an_operator_needs(client: TestClient) -> None:
     for line in (
         'knnmt_requests_total{method="POST",route="/translate",status="200"} 1.0',
         'knnmt_requests_total{method="POST",route="/translate",status="400"} 1.0',
-        'knnmt_requests_total{method="DELETE",route="/v1/memory/{id:path}",status="404"} 1.0',
+        'knnmt_requests_total{method="DELETE",route="/v1/memory/{id:segment}",status="404"} 1.0',
         "knnmt_batch_segments_sum 2.0",
         "knnmt_source_tokens_total 5.0",
         "knnmt_taught_segments_total 1.0",

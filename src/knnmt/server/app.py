@@ -27,7 +27,7 @@ from knnmt.languages import Languages
 from knnmt.server.access import Doorkeeper, read_keys
 from knnmt.server.api_reference import api_reference
 from knnmt.server.caller_glossaries import CallerGlossaries
-from knnmt.server.config import ServerConfig, keys_of
+from knnmt.server.config import ServerConfig, keys_of, read_config
 from knnmt.server.dependencies import Server, Serving, known
 from knnmt.server.desks import Desks
 from knnmt.server.document_jobs import DocumentJobs
@@ -121,9 +121,11 @@ def create_team_app(config: ServerConfig, path: Path | None = None, pool: ModelP
     """An application that serves the pairs and memories of a configuration, which can be read again from its file."""
     pool = pool or ModelPool()
     pool.budget = config.memory
-    app = create_app_of(open_desks(config, pool), config.server, keys_of(config), config.state)
+    app = create_app_of(open_desks(config, pool), config.server, keys_of(config, config.server.keys), config.state)
     server: Server = app.state.server
     server.pool, server.config, server.suggestions = pool, path, config.suggestions
+    if path is not None:
+        server.configured = read_config(path).server  # options may have overridden it
     return app
 
 

@@ -153,13 +153,13 @@ def read_config(path: Path) -> ServerConfig:
     return config
 
 
-def keys_of(config: ServerConfig) -> list[Key]:
-    """The keys of a configuration, and those of the key file that it names."""
+def keys_of(config: ServerConfig, file: Path | None) -> list[Key]:
+    """The keys of a configuration, and those of a key file."""
     own = [
         Key(name, key.digest, key.rate_limit, key.role, key.expires, key.memories, key.own, key.characters)
         for name, key in config.keys.items()
     ]
-    return own if config.server.keys is None else own + read_keys(config.server.keys)
+    return own if file is None else own + read_keys(file)
 
 
 def _named_memories(config: ServerConfig) -> list[tuple[str, str]]:

@@ -160,7 +160,7 @@ class Server:
             keys = read_keys(self.settings.keys) if self.settings.keys is not None else []
             return Reloaded(self.desks, keys, self.suggestions)
         config = read_config(self.config)
-        keys = keys_of(config)
+        keys = keys_of(config, self.settings.keys)
         if bool(keys) != self.doorkeeper.needs_key:
             raise UsageError(f"{self.config}: to {'require' if keys else 'remove all'} keys, restart the server")
         try:
@@ -198,7 +198,7 @@ class Server:
             raise HTTPException(403, "this key may suggest translations, but not change the memory")
         return desk.learning
 
-    async def teach(self, caller: Caller, desk: Desk, segments: Sequence[Segment], action: Action = "teach") -> Taught:
+    async def teach(self, caller: Caller, desk: Desk, segments: Sequence[Segment]) -> Taught:
         """Add segments to the desk's learning memory: when this returns they are on disk, and the next translation
         uses them. Those of a caller who may not teach are queued for review; 403 if that is not possible either."""
         if not self.accepts_lessons(desk) or desk.learning is None:
@@ -210,7 +210,7 @@ class Server:
 
         def add() -> tuple[str, ...]:
             ids = memory.store.add([signed(segment, caller.name) for segment in segments], model).ids
-            self.record(caller, action, memory, ids)
+            self.record(caller, "teach", memory, ids)
             return ids
 
         ids = await self.worker.call(add)

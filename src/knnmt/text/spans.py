@@ -55,6 +55,7 @@ RULES: dict[str, str] = {
     ),
     "version": r"(?<![\w.])(?!\d{1,3}(?:\.\d{3}){2,}(?![\w.]\d))[vV]?\d+(?:\.\d+){2,}(?:-?[a-z]+\d*)?(?![\w])",
     "number": rf"(?<![\w.,])[-−+]?(?:{DIGITS})",
+    "emoji": "(?:[\U0001f000-\U0001faff]|[\u2190-\u2bff]\ufe0f)[\U0001f000-\U0001faff\ufe0f\u200d\u20e3]*",
     "script": "",  # by the source language: scripts.py
     "accelerator": "",  # of a label: accelerator.py
 }
@@ -79,8 +80,8 @@ def find(text: str, kinds: frozenset[str] = ON, language: str | None = None) -> 
         needed += [name for name in ("hex", "version", "number") if name in kinds]
     elif "#" in text and "hex" in kinds:
         needed.append("hex")
-    if "script" in kinds and not ORDINARY.fullmatch(text):
-        needed.append("script")
+    if not ORDINARY.fullmatch(text):
+        needed += [name for name in ("emoji", "script") if name in kinds]
     if not needed:
         return []
     found = []
