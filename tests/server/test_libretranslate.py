@@ -89,7 +89,7 @@ def test_codes_are_taken_however_they_are_written(client: TestClient, code: str)
         ({"alternatives": "many"}, "Invalid request: alternatives parameter is not a number"),
         ({"alternatives": 99}, "Invalid request: alternatives parameter must be <= 8"),
         ({"q": "a\ud800b"}, "lone surrogate"),
-        ({"source": "\ud800"}, "is not supported"),
+        ({"source": "\ud800"}, "source contains a lone surrogate"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(client: TestClient, change: dict[str, object], said: str) -> None:

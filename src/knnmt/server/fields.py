@@ -45,6 +45,8 @@ def explained(errors: Any) -> str:
     name = next((part for part in parts if part.isidentifier() and part.islower() and part not in NO_FIELDS), "body")
     if first["type"] in MISSING:
         return f"missing {name} parameter"
+    if first["type"] == "string_unicode":
+        return f"{name} contains a lone surrogate"
     if first["type"].startswith(("int_", "float_")):
         return f"{name} parameter is not a number"
     return f"{name}: {first['msg'].removeprefix('Value error, ')}"
