@@ -57,14 +57,14 @@ def main(data: Path, out: Path, domains: Sequence[str]) -> None:
 
     (out / "matches").mkdir(exist_ok=True)
     for config in (Config.load(CONFIGS / f"{name}.toml") for name in WITH_MATCHES):
-        for domain in config.domains:
-            train = [out / name for name in domain.train]
-            if (domain.variant_of or domain.name) in domains and all(_there(path) for path in train):
+        for asked in config.domains:
+            train = [out / name for name in asked.train]
+            if (asked.variant_of or asked.name) in domains and all(_there(path) for path in train):
                 dev, test = (
                     list(itertools.islice(read_all([out / name], LANGUAGES, identify=False), most))
-                    for name, most in ((domain.dev, config.tune.segments), (domain.test, config.translate.segments))
+                    for name, most in ((asked.dev, config.tune.segments), (asked.test, config.translate.segments))
                 )
-                memory.matches(out / "matches" / f"{domain.name}.json", train, LANGUAGES, dev, test)
+                memory.matches(out / "matches" / f"{asked.name}.json", train, LANGUAGES, dev, test)
 
 
 def _there(path: Path) -> bool:

@@ -21,6 +21,7 @@ from knnmt.retrieval.tuned import Tuned
 from knnmt.systems.faster import near_clusters
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Source
+from knnmt.systems.view import Arrays
 from knnmt.tune import grid
 from knnmt.tune.references import show
 
@@ -239,9 +240,9 @@ def test_what_clusters_hold_is_what_counting_says(done: tuple[Path, Results], co
     assert found.kept["best cluster"].right >= found.kept["faster"].right
 
 
-def _members(part: object, cluster: int) -> list[int]:
+def _members(part: Arrays, cluster: int) -> list[int]:
     """The target tokens of a cluster's entries, each entry once."""
-    array = part.__getitem__  # type: ignore[attr-defined]
+    array = part.__getitem__
     rows = array("cluster_members")[slice(*array("cluster_starts")[cluster : cluster + 2])]
     bounds = [array("link_offsets")[row : row + 2] for row in rows]
     entries = {int(entry) for begin, end in bounds for entry in array("link_entries")[begin:end]}

@@ -65,9 +65,9 @@ def _quality(results: Sequence[Results]) -> Iterator[Claim]:
         ("fast-clustered", "fast", "Fast with clustered source is lower than Fast (Table 2)"),
         ("faster-exact", "faster", "Cached distances cost little: Faster against Faster without them (Table 2)"),
     ):
-        theirs = f"{WMT[one][0] - WMT[other][0]:+.1f}, {WMT[one][1] - WMT[other][1]:+.1f} BLEU"
+        told_there = f"{WMT[one][0] - WMT[other][0]:+.1f}, {WMT[one][1] - WMT[other][1]:+.1f} BLEU"
         gaps = {model: _gap(found, one, other) for model, found in ours.items()}
-        yield _by_model(told, theirs, gaps, _lower if other == "fast" else _little, "{:+.1f} BLEU")
+        yield _by_model(told, told_there, gaps, _lower if other == "fast" else _little, "{:+.1f} BLEU")
 
 
 def _enough(kept: float) -> bool:

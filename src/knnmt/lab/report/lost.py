@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from knnmt.lab.report.paper import STEPS, certainty_shares, kept, kept_order
 from knnmt.lab.report.plots import Plot, look
@@ -119,7 +119,7 @@ def _settings(domains: Sequence[DomainResults], theme: Theme) -> "Figure":
     shown = [name for name in SETTINGS if any(point.setting == name for _, point in points)]
     figure = Figure(figsize=(2.9 * len(shown) + 0.4, 3.6))
     grid = figure.subplots(1, len(shown), squeeze=False, sharey=True).ravel()
-    handles = {}
+    handles: dict[str, Any] = {}
     for axes, setting in zip(grid, shown, strict=True):
         mine = [(domain, point) for domain, point in points if point.setting == setting]
         _setting_panel(axes, mine, theme)

@@ -70,7 +70,9 @@ def _told(name: str) -> bool:
 
 def parent(results: Results, domain: DomainResults) -> str:
     """The name of the domain that a domain is a variant of, or its own."""
-    asked = next((each for each in results.config.get("domains", []) if each["name"] == domain.name), {})
+    asked: Mapping[str, object] = next(
+        (each for each in results.config.get("domains", []) if each["name"] == domain.name), {}
+    )
     return str(asked.get("variant_of") or domain.name)
 
 
@@ -178,26 +180,28 @@ def losses(results: Results) -> Iterator[Table]:
         return
     model = model_name(results)
     rows: Rows = [["share of reference tokens", *found]]
-    questions = {
-        "right token in the chosen cluster": lambda d: d.choices.chosen,
-        "right token in any cluster of the sentence": lambda d: d.choices.any,
-        "cluster richest in it is the nearest": lambda d: d.choices.richest_first,
-        **{
-            f"… among the {n} nearest": lambda d, n=n: d.choices.richest_among.get(n, float("nan"))  # type: ignore[misc]
-            for n in ("2", "4", "8", "16")
-        },
+    questions: dict[str, list[float]] = {
+        "right token in the chosen cluster": [one.choices.chosen for one in found.values()],
+        "right token in any cluster of the sentence": [one.choices.any for one in found.values()],
+        "cluster richest in it is the nearest": [one.choices.richest_first for one in found.values()],
     }
-    rows += [[label, *(f"{ask(one):.0%}" for one in found.values())] for label, ask in questions.items()]
+    for n in ("2", "4", "8", "16"):
+        questions[f"… among the {n} nearest"] = [
+            one.choices.richest_among.get(n, float("nan")) for one in found.values()
+        ]
+    rows += [[label, *(f"{share:.0%}" for share in shares)] for label, shares in questions.items()]
     rows.append(["reference tokens", *(f"{one.tokens:,}" for one in found.values())])
     yield Table(f"{model}: what the clusters hold", rows)
-    shares: Rows = [["share of kNN-MT's gain in likelihood", *found, "mean"]]
+    kept_rows: Rows = [["share of kNN-MT's gain in likelihood", *found, "mean"]]
     for name in kept_order(found.values()):
         values = [kept(one, name) for one in found.values()]
-        shares.append([name, *(f"{value:.0%}" for value in values), f"{fmean(values):.0%}"])
-    shares.append(["kNN-MT's gain, nats a token", *(f"{one.kept[REFERENCE].gain:.3f}" for one in found.values()), ""])
+        kept_rows.append([name, *(f"{value:.0%}" for value in values), f"{fmean(values):.0%}"])
+    kept_rows.append(
+        ["kNN-MT's gain, nats a token", *(f"{one.kept[REFERENCE].gain:.3f}" for one in found.values()), ""]
+    )
     yield Table(
         f"{model}: what each choice keeps",
-        shares,
+        kept_rows,
         "References of dev that nothing was tuned on; λ constant, fitted on every other segment, k and T as tuned. "
         "Below the systems: other ways to choose among Faster's own clusters. «best cluster»: by the right token "
         "itself, which no system knows.",

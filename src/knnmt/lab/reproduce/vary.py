@@ -62,8 +62,8 @@ def _values(
     """Each setting with each of its values; those of T are multiples of the best."""
     system = SYSTEMS[best.system]
     assert best.temperature is not None
-    for k in asked["k"] if system.takes_k and most_k is not None else ():
-        if k <= most_k:
+    for k in asked["k"] if system.takes_k else ():
+        if most_k is not None and k <= most_k:
             yield "k", k, best.model_copy(update={"k": k})
     for c in asked["c"] if system.c_grid else ():
         yield "c", c, best.model_copy(update={"c": c})
