@@ -46,9 +46,9 @@ def test_a_suggestion_is_edited_accepted_and_used_and_no_name_gets_out(
         page.until(lambda: "Guten' Tag'" in page.one(".suggestions").text)
         assert "tina · " in page.one(".suggestions .facts").text
         page.all(".suggestions button")[1].click()
-        page.focus.clear()
-        page.focus.send_keys("Good day!")
-        page.focus.send_keys(Keys.CONTROL, Keys.ENTER)
+        field = page.focus
+        field.clear()
+        field.send_keys("Good day!", Keys.CONTROL, Keys.ENTER)
         page.until(lambda: page.one("#review-empty").is_displayed())
         page.one("#tab-translate").click()
         page.until(lambda: "tina · " in page.one("#list li").text)

@@ -68,7 +68,7 @@ export async function translate({ compared = null, done = [] } = {}) {
   $("target-pane").setAttribute("aria-busy", "true");
   const system = $("system").value;
   const asked = { evidence: true, ...desk.asked() };
-  if (system !== state.defaults.system) asked.system = system;
+  if (system && system !== state.defaults.system) asked.system = system;
   if (state.lambda !== null && system !== "base") asked.lambda = state.lambda;
   if (terms().length) asked.glossary = terms();
   const before = state.words.map((word) => word.text);
