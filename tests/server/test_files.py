@@ -240,6 +240,7 @@ def test_a_client_that_leaves_cancels_its_document(standin: StandIn) -> None:
                 data=PAIR,
                 timeout=0.3,
             )
+        time.sleep(0.5)  # until the server has noticed
         standin.open.set()
         assert httpx.post(f"http://127.0.0.1:{port}/translate", json=PAIR | {"q": "nein"}).status_code == 200
     assert ["ja"] not in standin.batches
