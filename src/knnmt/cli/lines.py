@@ -3,7 +3,6 @@
 import contextlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -69,7 +68,7 @@ def translate_on_ray(
         plan = [
             _identity(input),
             options,
-            asdict(cluster)["precision"],
+            cluster.precision,
             settings,
             glossary,
             as_json,

@@ -112,8 +112,8 @@ class Server:
         """
         return self.desks.desk(caller, source, target, memories)
 
-    def pairs(self, caller: Caller | None = None) -> list[Languages]:
-        """The pairs of languages that a caller, or anyone, may translate."""
+    def pairs(self) -> list[Languages]:
+        """The pairs of languages, which are the same for everybody."""
         return self.desks.pairs()
 
     async def loaded(self, desk: Desk) -> Desk:

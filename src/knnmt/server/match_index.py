@@ -38,11 +38,11 @@ class MatchIndex:
         return sorted(found, key=lambda match: -match.score)[:limit]
 
     def _in_memory(self, memory: Memory, text: str, limit: int, least: float) -> list[FoundMatch]:
+        wanted = one_line(text)
         while True:
             store = memory.store
             manifest = store.manifest
-            exact, wanted = store.matches(one_line(text))[:limit], one_line(text)
-            found = [FoundMatch(1.0, _named(*match), memory.name) for match in exact]
+            found = [FoundMatch(1.0, _named(*match), memory.name) for match in store.matches(wanted)[:limit]]
             for index in self._indexes(memory.name, store):
                 numbers, scores = next(index.search([text], least))
                 some = zip(numbers[: limit + REMOVED].tolist(), scores.tolist(), strict=False)

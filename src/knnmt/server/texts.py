@@ -44,7 +44,7 @@ async def render(
     if query.source is not None:
         found = [Detected(desk.languages.source, 1.0)] * len(query.texts)
     else:
-        found = await anyio.to_thread.run_sync(_detect, server, caller, query, desk.languages.target)
+        found = await anyio.to_thread.run_sync(_detect, server, query, desk.languages.target)
     rendered = [Rendered(source, [text]) for source, text in zip(found, query.texts, strict=True)]
     for source in dict.fromkeys(each.language for each in found if each.language != desk.languages.target):
         numbers = [number for number, each in enumerate(found) if each.language == source]
@@ -56,9 +56,9 @@ async def render(
     return rendered
 
 
-def _detect(server: Server, caller: Caller, query: TextQuery, target: str) -> list[Detected]:
+def _detect(server: Server, query: TextQuery, target: str) -> list[Detected]:
     """The language of each text, among those that can be translated to the target; 400 if it is clearly another."""
-    sources = [pair.source for pair in server.pairs(caller) if closeness(pair.target, query.target)]
+    sources = [pair.source for pair in server.pairs() if closeness(pair.target, query.target)]
     if (other := foreign(query.texts, {*sources, target})) is not None:
         raise HTTPException(400, f"{other} is not supported")
     return [detected(text, sources, target) for text in query.texts]

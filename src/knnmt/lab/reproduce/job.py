@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from knnmt.corpus import Segment
+from knnmt.decode.settings import TranslateSettings
 from knnmt.errors import DataError
 from knnmt.files import digest, write_whole
 from knnmt.lab.reproduce.config import Config, Domain
@@ -41,6 +42,11 @@ class Job:
     def watch(self, step: str) -> Progress:
         """What a part of a step calls with its stage, the work done, and the whole of it."""
         return lambda stage, done, total: self.progress(f"{self.domain.name}: {step} {stage}".rstrip(), done, total)
+
+
+def search_alone(beam: int, batch_size: int | None) -> TranslateSettings:
+    """How systems are measured: by the engine, on lines as they are, whatever the store has word for word."""
+    return TranslateSettings(beam=beam, batch_size=batch_size, exact=False, spans=False, sentences=False)
 
 
 def recall(path: Path, kind: type[Record], digest: str | None = None) -> Record | None:

@@ -15,10 +15,10 @@ from pydantic import BaseModel
 from knnmt.corpus import Languages, Segment, files_of, read_all
 from knnmt.evaluate import bleu
 from knnmt.files import checksum
-from knnmt.lab.reproduce.job import Job, digest_of, keep, recall
+from knnmt.lab.reproduce.job import Job, digest_of, keep, recall, search_alone
 from knnmt.lab.reproduce.results import Translated, TunedResult
 from knnmt.store.digests import one_line
-from knnmt.translate import TranslateSettings, Translator
+from knnmt.translate import Translator
 from knnmt.translate.fuzzy import LEAST, Fuzzy, FuzzyIndex
 
 THRESHOLDS = (LEAST, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
@@ -96,9 +96,7 @@ def filled(base: Sequence[str], found: Sequence[Match | None], threshold: float 
 def tune(job: Job, found: Matches) -> tuple[float | None, TunedResult]:
     """The threshold that translates dev best; None where base MT alone is better."""
     began, plan = time.perf_counter(), job.config.translate
-    options = TranslateSettings(
-        beam=plan.beam, batch_size=plan.batch_size, exact=False, spans=False, sentences=False
-    )  # fmt: skip
+    options = search_alone(plan.beam, plan.batch_size)
     made = Translator(job.model).stream([segment.source for segment in job.dev], options)
     base, references = [each.text for each in made], [segment.target for segment in job.dev]
     tried = {t: bleu(filled(base, found.dev, t), references).value for t in (None, *reversed(THRESHOLDS))}

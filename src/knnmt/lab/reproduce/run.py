@@ -24,7 +24,7 @@ from knnmt.lab.bench.machine import machine, versions
 from knnmt.lab.bench.peak import return_unused
 from knnmt.lab.reproduce.config import BASE, COMPARED, TM, Config, Domain, Run
 from knnmt.lab.reproduce.decompose import decompose
-from knnmt.lab.reproduce.job import Job, Progress, as_json, digest_of, keep, parsed, recall, texts_of
+from knnmt.lab.reproduce.job import Job, Progress, as_json, digest_of, keep, parsed, recall, search_alone, texts_of
 from knnmt.lab.reproduce.memory import translate as from_memory
 from knnmt.lab.reproduce.results import (
     Built,
@@ -249,9 +249,7 @@ def _translate(
         if len(texts) == len(sources):
             return kept, texts
     translator = Translator(job.model, store, retrieval=tuned)
-    options = TranslateSettings(  # it measures systems, on lines as they are
-        beam=plan.beam, batch_size=plan.batch_size, exact=False, spans=False, sentences=False
-    )
+    options = search_alone(plan.beam, plan.batch_size)
     watch = job.watch(f"translate {name}")
     watch("", 0, len(sources))
     translator.translate(sources[: plan.batch_size], options)

@@ -6,13 +6,13 @@ from pydantic import BaseModel
 
 from knnmt.datastore import Datastore
 from knnmt.evaluate import bleu
-from knnmt.lab.reproduce.job import Job, digest_of, keep, recall, texts_of
+from knnmt.lab.reproduce.job import Job, digest_of, keep, recall, search_alone, texts_of
 from knnmt.lab.reproduce.results import Built, Varied
 from knnmt.overlap import Overlaps
 from knnmt.retrieval.tuned import Tuned
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.table import SYSTEMS
-from knnmt.translate import TranslateSettings, Translator
+from knnmt.translate import Translator
 from knnmt.tune.dev import Dev
 from knnmt.tune.held_out import DevSet, Fold
 
@@ -38,9 +38,7 @@ def vary(job: Job, built: Built, store: Datastore, tuned: dict[str, Tuned], own:
     found = recall(path, _Points, digest)
     if found is not None:
         return found.points
-    options = TranslateSettings(
-        beam=plan.beam, batch_size=plan.batch_size, exact=False, spans=False, sentences=False
-    )  # fmt: skip
+    options = search_alone(plan.beam, plan.batch_size)
     sources, references = [segment.source for segment in job.dev], [segment.target for segment in job.dev]
     fold = Fold(job.dev, own.segments)
     points = []

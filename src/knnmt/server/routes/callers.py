@@ -60,7 +60,7 @@ class MemoriesOut(BaseModel):
 async def me(server: Serving, caller: Recognised) -> Any:
     """Describe the caller: name, role, pairs of languages, default memories."""
     pairs = []
-    for languages in server.pairs(caller):
+    for languages in server.pairs():
         desk = server.desk(caller, languages.source, languages.target)
         accepted = server.accepts_lessons(desk)
         pairs.append(

@@ -171,7 +171,7 @@ def deepl_fields(model: type[Model], given: dict[str, Any]) -> Model:
 async def translate(request: Request, server: Serving, caller: Calling) -> Any:
     """Translate texts."""
     asked = deepl_fields(TranslateFields, await given_fields(request, REPEATED))
-    check_languages(server, caller, asked.source_lang, asked.target_lang)
+    check_languages(server, asked.source_lang, asked.target_lang)
     check_formality(asked.formality)
     chosen = [*([asked.glossary_id] if asked.glossary_id else []), *asked.glossary_ids]
     terms = terms_of(glossaries_of(request), caller, chosen, asked.source_lang, asked.target_lang)
@@ -195,9 +195,9 @@ async def translate(request: Request, server: Serving, caller: Calling) -> Any:
     }
 
 
-def check_languages(server: Server, caller: Caller, source: str | None, target: str) -> None:
+def check_languages(server: Server, source: str | None, target: str) -> None:
     """Refuse languages that the server does not know, in DeepL's words."""
-    pairs = server.pairs(caller)
+    pairs = server.pairs()
     if not any(closeness(pair.target, target) for pair in pairs):
         raise HTTPException(400, "Value for 'target_lang' not supported.")
     if source is not None and not any(closeness(pair.source, source) for pair in pairs):
@@ -245,7 +245,7 @@ async def languages(
     kind = type or (await given_fields(request)).get("type", "source")  # DeepL's own client sends it in a body
     if kind not in ("source", "target"):
         raise HTTPException(400, "Parameter 'type' is invalid. 'source' and 'target' are valid values.")
-    tags = dict.fromkeys(getattr(pair, kind) for pair in server.pairs(caller))
+    tags = dict.fromkeys(getattr(pair, kind) for pair in server.pairs())
     if kind == "source":
         codes = dict.fromkeys(base(tag) for tag in tags)
         return [{"language": code.upper(), "name": name_of(code)} for code in codes]

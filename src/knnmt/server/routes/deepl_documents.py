@@ -73,7 +73,7 @@ async def upload(request: Request, server: Serving) -> Any:
     async with uploaded(request, server) as sent:
         caller = server.caller(request)
         asked = deepl_fields(DocumentFields, dict(sent.fields))
-        check_languages(server, caller, asked.source_lang, asked.target_lang)
+        check_languages(server, asked.source_lang, asked.target_lang)
         check_formality(asked.formality)
         if asked.output_format and not (sent.name or "").lower().endswith(f".{asked.output_format.lower()}"):
             raise HTTPException(400, "Value for 'output_format' not supported.")

@@ -139,7 +139,7 @@ class PairsOut(BaseModel):
 @second.get("/glossary-language-pairs", response_model=PairsOut)
 async def pairs(server: Serving, caller: Calling) -> Any:
     """List the pairs of languages that glossaries can have."""
-    found = dict.fromkeys((base(pair.source), base(pair.target)) for pair in server.pairs(caller))
+    found = dict.fromkeys((base(pair.source), base(pair.target)) for pair in server.pairs())
     return {"supported_languages": [{"source_lang": source, "target_lang": target} for source, target in found]}
 
 
@@ -150,7 +150,7 @@ async def pairs(server: Serving, caller: Calling) -> Any:
 async def created(request: Request, server: Serving, caller: Calling) -> Any:
     """Create a glossary."""
     asked = deepl_fields(GlossaryIn, await given_fields(request))
-    return _of_one(await _put(request, server, caller, CallerGlossary.new(asked.name, _read(server, caller, [asked]))))
+    return _of_one(await _put(request, server, caller, CallerGlossary.new(asked.name, _read(server, [asked]))))
 
 
 @second.get("/glossaries", response_model=GlossariesOut)
@@ -187,7 +187,7 @@ async def created_multilingual(
     asked: MultilingualGlossaryIn, request: Request, server: Serving, caller: Calling
 ) -> Any:
     """Create a glossary with a dictionary for each pair of languages."""
-    glossary = CallerGlossary.new(asked.name, _read(server, caller, asked.dictionaries))
+    glossary = CallerGlossary.new(asked.name, _read(server, asked.dictionaries))
     return _of_many(await _put(request, server, caller, glossary))
 
 
@@ -207,7 +207,7 @@ async def shown_multilingual(id: str, request: Request, caller: Calling) -> Any:
 async def changed(id: str, asked: GlossaryChange, request: Request, server: Serving, caller: Calling) -> Any:
     """Rename a glossary, or add entries: they replace those with the same source."""
     glossary = glossaries_of(request).find(caller, id)
-    for languages, some in _read(server, caller, asked.dictionaries).items():
+    for languages, some in _read(server, asked.dictionaries).items():
         glossary = merged(glossary, languages, some)
     return _of_many(await _put(request, server, caller, replace(glossary, name=asked.name or glossary.name)))
 
@@ -216,7 +216,7 @@ async def changed(id: str, asked: GlossaryChange, request: Request, server: Serv
 async def replaced(id: str, asked: DictionaryIn, request: Request, server: Serving, caller: Calling) -> Any:
     """Replace a dictionary of a glossary, or add one."""
     glossary = glossaries_of(request).find(caller, id)
-    new = _read(server, caller, [asked])
+    new = _read(server, [asked])
     every = {**glossary.dictionaries, **new}
     if len(every) > DICTIONARIES:
         raise HTTPException(400, f"Too many dictionaries: a glossary may have {DICTIONARIES}")
@@ -252,9 +252,9 @@ async def deleted_multilingual(id: str, request: Request, server: Serving, calle
 # ------------------------------------------------------------------------------------------------------------- shared
 
 
-def _read(server: Server, caller: Caller, given: list[Any]) -> dict[Languages, Entries]:
+def _read(server: Server, given: list[Any]) -> dict[Languages, Entries]:
     """The dictionaries of a request; 400 for languages that the server does not translate."""
-    known = {(base(pair.source), base(pair.target)) for pair in server.pairs(caller)}
+    known = {(base(pair.source), base(pair.target)) for pair in server.pairs()}
     found: dict[Languages, Entries] = {}
     for each in given:
         languages = base(each.source_lang), base(each.target_lang)

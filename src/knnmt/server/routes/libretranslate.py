@@ -12,7 +12,7 @@ from knnmt.server.dependencies import Server, Serving, while_connected
 from knnmt.server.desks import Desk
 from knnmt.server.detection import Detected, name_of, ranked
 from knnmt.server.fields import body_schema, fields
-from knnmt.server.people import ANYONE, Caller
+from knnmt.server.people import ANYONE
 from knnmt.server.texts import TextQuery, render
 from knnmt.server.work_items import DecodingOptions
 
@@ -111,9 +111,9 @@ class Health(BaseModel):
 async def languages(server: Serving) -> Any:
     """List the languages."""
     targets: dict[str, list[str]] = {}
-    for pair in server.pairs(ANYONE):
+    for pair in server.pairs():
         targets.setdefault(pair.source, []).append(pair.target)
-    for pair in server.pairs(ANYONE):
+    for pair in server.pairs():
         targets.setdefault(pair.target, [])
     return [
         {"code": code, "name": name_of(code), "targets": reached, "supportedFilesFormat": server.suffixes}
@@ -168,15 +168,15 @@ def _detection(found: Detected) -> dict[str, Any]:
 async def detect(request: Request, server: Serving) -> Any:
     """Detect the language of a text, the most likely first."""
     asked = await fields(request, DetectFields)
-    caller = server.caller(request, asked.api_key)
+    server.caller(request, asked.api_key)
     server.check_size([asked.q])
-    found = await anyio.to_thread.run_sync(ranked, asked.q, _codes(server, caller))
+    found = await anyio.to_thread.run_sync(ranked, asked.q, _codes(server))
     return [_detection(each) for each in found[:DETECTED] if each is found[0] or each.confidence >= LEAST]
 
 
-def _codes(server: Server, caller: Caller) -> list[str]:
+def _codes(server: Server) -> list[str]:
     """The languages of the server."""
-    return list(dict.fromkeys(code for pair in server.pairs(caller) for code in (pair.source, pair.target)))
+    return list(dict.fromkeys(code for pair in server.pairs() for code in (pair.source, pair.target)))
 
 
 @router.post("/suggest", response_model=Success, openapi_extra=body_schema(SuggestFields))

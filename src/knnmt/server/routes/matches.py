@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from knnmt.server.dependencies import Calling, Server, Serving
 from knnmt.server.match_index import FoundMatch, MatchIndex
-from knnmt.server.people import ANYONE, Caller
+from knnmt.server.people import Caller
 from knnmt.translate.fuzzy import LEAST
 
 MOST, FEWEST = 50, 5  # matches of a text, and how many without asking
@@ -97,7 +97,7 @@ async def matches(asked: Asked, request: Request, server: Serving, caller: Calli
 @tmserver.get("/languages/", response_model=TmLanguages)
 async def tm_languages(server: Serving) -> Any:
     """List the languages, for clients of amaGama."""
-    pairs = server.pairs(ANYONE)
+    pairs = server.pairs()
     return {
         "sourceLanguages": list(dict.fromkeys(_underscored(pair.source) for pair in pairs)),
         "targetLanguages": list(dict.fromkeys(_underscored(pair.target) for pair in pairs)),
