@@ -31,9 +31,9 @@ def normalise(text: str) -> str:
 def placeholder(rng: random.Random, words: Sequence[str]) -> str:
     """A piece of text that every translation must carry over unchanged.
 
-    Half of the names are words of the pair: a model that only ever sees `%(title)s` translates `%(product)s`.
+    Most names are words of the pair: a model that only ever sees `%(title)s` translates `%(product)s`.
     """
-    name, other = (rng.choice(words if words and rng.random() < 0.5 else NAMES) for _ in range(2))
+    name, other = (rng.choice(words if words and rng.random() < 0.7 else NAMES) for _ in range(2))
     word = "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 8)))
     number = rng.randint(0, 9999)
     return rng.choice(
@@ -46,6 +46,8 @@ def placeholder(rng: random.Random, words: Sequence[str]) -> str:
             f"{number % 13}:{number % 60:02}", f"v{number % 9}.{number % 17}.0",
             f"<{rng.choice(TAGS)}>", f"<{rng.choice(TAGS)}/>", f'<a href="{word}.html">', "&nbsp;", f"&{word};",
             f'<a href="%({word}_{name})s" {rng.choice(ATTRIBUTES)}>', f'<{word} {rng.choice(ATTRIBUTES)} {name}="">',
+            f'<a class="{word}-{name}" href="#{other}" data-{word}-{other}="{name}">',
+            f'<a href="https://{word}.org/{name}/%({other})s/" {rng.choice(ATTRIBUTES)}>',
             f"%({name}_{other})s", f"{{{name}_{other}}}", f"%({name}_{other}_{word})s",
             f"https://www.{word}.org/{name}", f"http://{word}.com/{word}?{name}={number}", f"{word}@{name}.net",
             f"{word}_{name}", f"{word}.{name}()", f"/usr/{word}/{name}.conf", f"--{word}", f"{name}.{word[:3]}",
@@ -110,22 +112,22 @@ def misspell(text: str, rng: random.Random) -> str:
 
 
 def perturb(source: str, target: str, rng: random.Random) -> tuple[str, str]:
-    """A pair as it is (four times of five), or changed in one of the ways above."""
+    """A pair as it is (three times of four), or changed in one of the ways above."""
     kind = rng.random()
-    if kind < 0.10:
+    if kind < 0.13:
         source, target = hold(source, target, rng)
-    elif kind < 0.13:
+    elif kind < 0.16:
         source, target = fragment(source, target, rng)
-    elif kind < 0.16 and source[-1:] in FINAL and target[-1:] in FINAL:
+    elif kind < 0.19 and source[-1:] in FINAL and target[-1:] in FINAL:
         end = rng.choice(("", "", "", "…", "...", ":"))
         source, target = source[:-1] + end, target[:-1] + end
-    elif kind < 0.17:
+    elif kind < 0.20:
         source, target = source.upper(), target.upper()
-    elif kind < 0.175:
-        source = source.lower()
-    elif kind < 0.185:
-        source = misspell(source, rng)
     elif kind < 0.205:
+        source = source.lower()
+    elif kind < 0.215:
+        source = misspell(source, rng)
+    elif kind < 0.235:
         opening, closing = rng.choice(("„“", "»«", "“”", "«»"))
         source = re.sub(r'"([^"]*)"', rf"{opening}\1{closing}", source).replace("'", "’").replace(" - ", " – ")
     return source, target
