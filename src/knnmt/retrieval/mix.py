@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from knnmt.retrieval.gate import Gate, features
+from knnmt.search.mix import Falling
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Neighbours
 
@@ -15,13 +16,20 @@ def weights(nearest: Tensor, settings: RetrievalSettings) -> Tensor:
 
     The settings are complete. Where λ is learned, this is what it is without the gate.
     """
+    weight, slope, most = falling(settings)
+    if not slope:
+        return torch.where(nearest < torch.inf, most, 0.0)
+    return (nearest * -slope).add_(weight).clamp_(0.0, most)
+
+
+def falling(settings: RetrievalSettings) -> Falling:
+    """How λ falls with the distance of the nearest neighbour under complete settings, without a gate."""
     assert settings.weight is not None
     most = min(settings.weight, MOST)
-    if settings.adapt == "constant" or not most:
-        return torch.where(nearest < torch.inf, most, 0.0)
+    if settings.adapt == "constant":
+        return Falling(settings.weight, 0.0, most)
     assert settings.reach is not None
-    falling = nearest * (-settings.weight / settings.reach)
-    return falling.add_(settings.weight).clamp_(0.0, most)
+    return Falling(settings.weight, settings.weight / settings.reach, most)
 
 
 def learned(found: Neighbours, logits: Tensor, normaliser: Tensor, gate: Gate, scale: float) -> Tensor:

@@ -11,7 +11,7 @@ from knnmt.model.transformer import States
 from knnmt.retrieval.gate import Gate, Purpose, require_gate
 from knnmt.retrieval.lessons import Heard, LessonLookup
 from knnmt.retrieval.live import LiveStore
-from knnmt.retrieval.mix import learned, weights
+from knnmt.retrieval.mix import falling, learned, weights
 from knnmt.search.nearest import BySentence
 from knnmt.store.memories import AnyStore
 from knnmt.systems.settings import RetrievalSettings
@@ -84,7 +84,8 @@ class SentenceLookup(BySentence):
     def __init__(self, retriever: Retriever, lookup: Candidates, taught: LessonLookup | None, trace: Trace) -> None:
         self.lookup, self.taught, self.trace = lookup, taught, trace
         self.view, self.settings, self.gate = retriever.live.view, retriever.settings, retriever.gate
-        self.key = retriever.store.manifest.key
+        self.key, self.learned = retriever.store.manifest.key, self.settings.adapt == "learned"
+        self.falling = falling(self.settings)
         self.places: Tensor | None = None  # of a shortlist
 
     @property
@@ -96,12 +97,16 @@ class SentenceLookup(BySentence):
         """Change logits (B, K, V) in place; the result is their new normaliser (B, K)."""
         with self.trace.stage("lookup"):
             query = self.query(states)
-            found = self.lookup.neighbours(query)
+            mixed = None if self.learned else self.lookup.mix(query, logits, normaliser, self.places, self.falling)
+            found = self.lookup.neighbours(query) if mixed is None else None
+        if found is not None:
             found = found._replace(tokens=self._placed(found.tokens))
-        weight = self.weight(found, logits, normaliser)
-        normaliser = self.view.search.mix(logits, normaliser, found.tokens, found.log_p, weight)
+            weight = self.weight(found, logits, normaliser)
+            mixed = self.view.search.mix(logits, normaliser, found.tokens, found.log_p, weight), found.nearest
+        assert mixed is not None
+        normaliser, nearest = mixed
         with self.trace.stage("lookup"):
-            heard = self.heard(query, found.nearest)
+            heard = self.heard(query, nearest)
         if heard is not None:
             tokens, log_p = heard.distribution()
             normaliser = self.view.search.mix(logits, normaliser, self._placed(tokens), log_p, heard.weight)
@@ -136,7 +141,7 @@ class SentenceLookup(BySentence):
 
     def weight(self, found: Neighbours, logits: Tensor, normaliser: Tensor) -> Tensor:
         """λ of each beam (B, K), given what it found and p_MT, as logits (B, K, V) and their normaliser (B, K)."""
-        if self.settings.adapt == "learned" and self.gate is not None:
+        if self.learned and self.gate is not None:
             return learned(found, logits, normaliser, self.gate, self.view.scale)
         return weights(self.lookup.felt(found.nearest), self.settings)
 

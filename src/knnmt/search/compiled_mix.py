@@ -1,6 +1,8 @@
 """Mixing on a CPU, compiled with numba: one loop over the tokens that have a share, where torch needs ten operations
 on padded rows."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -31,31 +33,42 @@ def mix_rows(
     first: int, last: int, logits: Floats, normaliser: Floats, tokens: Ints, log_p: Floats, weight: Floats,
     after: Floats,
 ) -> None:  # fmt: skip
-    """Mix p_kNN into the logits of sentences first to last, in place, and fill in their normaliser.
-
-    All logits are read before any is written: a token that is there twice is written twice, each time the same.
-    """
+    """Mix p_kNN into the logits of sentences first to last, in place, and fill in their normaliser."""
     count = log_p.shape[2]
     new, gaps, bits = np.empty(count, np.float32), np.empty(count, np.float32), np.empty(count, np.int32)
     for sentence in range(first, last):
         for beam in range(weight.shape[1]):
-            own = weight[sentence, beam]
-            after[sentence, beam] = normaliser[sentence, beam]
-            if own <= 0:
-                continue
-            after[sentence, beam] -= np.float32(np.log1p(-own))
-            added = np.float32(np.log(own)) + after[sentence, beam]
-            row, names, shares = logits[sentence, beam], tokens[sentence, beam], log_p[sentence, beam]
-            for n in range(count):
-                new[n] = row[names[n]]
-            for n in range(count):  # log(exp a + exp b) is the larger, and log(1 + exp −|a − b|)
-                a, b = new[n], shares[n] + added
-                gap = -abs(a - b) * np.float32(LOG2_E)
-                gaps[n] = gap if gap > FADED else FADED
-                new[n] = a if a > b else b
-            powers_of_two(gaps, bits)
-            for n in range(count):
-                gaps[n] += np.float32(1.0)
-            logarithms(gaps, np.float32(0.0))
-            for n in range(count):
-                row[names[n]] = new[n] + gaps[n]
+            after[sentence, beam] = mix_row(
+                logits[sentence, beam], normaliser[sentence, beam], tokens[sentence, beam], log_p[sentence, beam],
+                weight[sentence, beam], new, gaps, bits,
+            )  # fmt: skip
+
+
+@counted
+def mix_row(
+    row: Floats, normaliser: Any, names: Ints, shares: Floats, weight: Any, new: Floats, gaps: Floats, bits: Any
+) -> Any:
+    """Mix p_kNN into the logits (V,) of a beam, in place, given λ; gives their normaliser.
+
+    names, shares: (k,), where its tokens are, and log p of each; new, gaps, bits: (k or more,), to compute with. All
+    logits are read before any is written: a token that is there twice is written twice, each time the same.
+    """
+    if weight <= 0:
+        return normaliser
+    count = len(shares)
+    after = normaliser - np.float32(np.log1p(-weight))
+    added = np.float32(np.log(weight)) + after
+    for n in range(count):
+        new[n] = row[names[n]]
+    for n in range(count):  # log(exp a + exp b) is the larger, and log(1 + exp −|a − b|)
+        a, b = new[n], shares[n] + added
+        gap = -abs(a - b) * np.float32(LOG2_E)
+        gaps[n] = gap if gap > FADED else FADED
+        new[n] = a if a > b else b
+    powers_of_two(gaps[:count], bits[:count])
+    for n in range(count):
+        gaps[n] += np.float32(1.0)
+    logarithms(gaps[:count], np.float32(0.0))
+    for n in range(count):
+        row[names[n]] = new[n] + gaps[n]
+    return after

@@ -5,6 +5,7 @@ first row of every token before the second of any, and so on, tokens with many r
 sum of runs that all begin with the same token, which vectors add up.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from torch import Tensor
 
 from knnmt.loops import compiled, largest, logarithms, powers_of_two, share_out
 from knnmt.model.tiles import COLUMNS, MIXED, ROWS, tile
+from knnmt.search.compiled_mix import mix_row
+from knnmt.search.mix import Falling
 from knnmt.search.nearest import Buffers
 from knnmt.search.rows import Keys, ProjectedRows
 from knnmt.search.softmax import Shares, Softmax, sorted_by_token
@@ -28,6 +31,7 @@ TOGETHER = 4  # numbers of a state that are projected at once
 WORTH = 1 << 16  # row comparisons that are worth a thread
 LAID_OUT = 1 << 12  # rows that are worth one
 FADED = np.float32(-100.0)  # of log2 p: less is all the same, and no denormal number
+NOWHERE = np.empty(0, np.int64)  # places of tokens that are where they are
 SCATTERED = 2_654_435_769  # 2^32 by the golden ratio: neighbouring tokens lie far apart in a table
 
 
@@ -52,7 +56,7 @@ class CompiledSoftmax(Softmax):
         for values, first in zip((some.values.numpy() for some in keys.blocks), keys.starts, strict=False):
             share_out(lay_out, counts, LAID_OUT, values, first, chosen, counts, starts, laid_out)
         self.most = max(1, int(shapes[:, 0].max(initial=0)))
-        self.distinct = torch.from_numpy(distinct[:, : self.most])
+        self.names, self.distinct = distinct, torch.from_numpy(distinct[:, : self.most])
         self.here = torch.arange(shape[0])  # the sentence of each row that is still searched
         self.counts, self.rows = counts, (counts, starts, laid_out, runs, shapes)
         self.projection = tuple(each.numpy() for each in block.to_steps)
@@ -69,16 +73,37 @@ class CompiledSoftmax(Softmax):
 
     def shares(self, states: Tensor, temperature: float, metric: Metric, *, summed: bool = False) -> Shares:
         """The softmax of −d/T, summed by token."""
-        here, beams, step = self.here.numpy(), states.size(1), self.keys.blocks[0].step
-        unit = {"squared": step**2, "cosine": step**2 / 2, "euclidean": step}[metric]  # of a distance in steps
-        nearest, log_z = (np.empty((len(here), beams), np.float32) for _ in range(2))
-        log_p = np.empty((len(here), beams, self.most), np.float32)
-        share_out(
-            look_up, self.counts[here] * beams, WORTH, states.contiguous().numpy(), *self.projection, np.float32(unit),
-            np.float32(temperature / unit), metric == "euclidean", here, *self.rows, nearest, log_z, log_p,
-        )  # fmt: skip
+        beams = states.size(1)
+        nearest, log_z = (np.empty((len(self.here), beams), np.float32) for _ in range(2))
+        log_p = np.empty((len(self.here), beams, self.most), np.float32)
+        self._share_out(look_up, states, temperature, metric, nearest, log_z, log_p)
         tokens = self.distinct[:, None].expand(log_p.shape)
         return Shares(tokens, torch.from_numpy(log_p), torch.from_numpy(nearest), torch.from_numpy(log_z))
+
+    def mix(
+        self, states: Tensor, temperature: float, metric: Metric, stretch: Tensor, falling: Falling, logits: Tensor,
+        normaliser: Tensor, places: Tensor | None,
+    ) -> tuple[Tensor, Tensor] | None:  # fmt: skip
+        """Mix the softmax into logits, in place."""
+        if logits.dtype != torch.float32:  # of models that torch runs in other precisions
+            return None
+        nearest, after = (np.empty(logits.shape[:2], np.float32) for _ in range(2))
+        self._share_out(
+            look_up_and_mix, states, temperature, metric, self.names, NOWHERE if places is None else places.numpy(),
+            stretch.numpy(), *map(np.float32, falling), logits.numpy(), normaliser.numpy(), nearest, after,
+        )  # fmt: skip
+        return torch.from_numpy(after), torch.from_numpy(nearest)
+
+    def _share_out(
+        self, loop: Callable[..., Any], states: Tensor, temperature: float, metric: Metric, *arguments: Any
+    ) -> None:
+        """Call a loop for all rows of a batch."""
+        here, step = self.here.numpy(), self.keys.blocks[0].step
+        unit = {"squared": step**2, "cosine": step**2 / 2, "euclidean": step}[metric]  # of a distance in steps
+        share_out(
+            loop, self.counts[here] * states.size(1), WORTH, states.contiguous().numpy(), *self.projection,
+            np.float32(unit), np.float32(temperature / unit), metric == "euclidean", here, *self.rows, *arguments,
+        )  # fmt: skip
 
 
 @compiled
@@ -180,10 +205,7 @@ def look_up(
     the sum of exp(−d/T), and log_p (B, K, D), in the order of the distinct tokens, padded with the first.
     """
     beams, width = states.shape[1], len(middle)
-    size = HEAD + COLUMNS * width
-    room = COLUMNS
-    for row in range(first, last):
-        room = max(room, -(-counts[here[row]] // COLUMNS) * COLUMNS)
+    room = _room(counts, here[first:last])
     queries, own = np.empty((beams, width), np.float32), np.empty(beams, np.float32)
     found, bits = np.empty((beams, room), np.float32), np.empty(max(room, log_p.shape[2]), np.int32)
     doublings = np.float32(1.0 / (np.log(2.0) * temperature))
@@ -193,20 +215,7 @@ def look_up(
         if count == 0:
             nearest[row], log_z[row], log_p[row] = np.inf, -np.inf, -np.inf
             continue
-        for beam in range(beams):
-            own[beam] = _project(states[row, beam], projection, middle, queries[beam])
-        for panel in range(-(-count // COLUMNS)):
-            at = panels.ctypes.data + starts[sentence] + panel * size
-            beam = 0
-            while beam < beams:
-                into = found.ctypes.data + 4 * (beam * room + panel * COLUMNS)
-                start = queries.ctypes.data + 4 * beam * width
-                if beam + ROWS <= beams:
-                    tile(ROWS, MIXED, at, start, 4 * width, width, 0, into, 4 * room)
-                    beam += ROWS
-                else:
-                    tile(1, MIXED, at, start, 4 * width, width, 0, into, 4 * room)
-                    beam += 1
+        _compare(states[row], projection, middle, panels.ctypes.data + starts[sentence], count, queries, own, found)
         for beam in range(beams):
             near, whole = _softmax(found[beam, :count], own[beam], doublings, root, bits)
             nearest[row, beam] = unit * near
@@ -215,6 +224,79 @@ def look_up(
             _sum_runs(found[beam], runs[sentence, :times], shares[:kinds])
             logarithms(shares[:kinds], -np.log(whole))
             shares[kinds:] = shares[0]
+
+
+@compiled
+def look_up_and_mix(
+    first: int, last: int, states: Floats, projection: Floats, middle: Floats, unit: float, temperature: float,
+    root: bool, here: Ints, counts: Ints, starts: Ints, panels: Bytes, runs: Ints, shapes: Ints, names: Ints,
+    places: Ints, stretch: Floats, weight: float, slope: float, most: float, logits: Floats, normaliser: Floats,
+    nearest: Floats, after: Floats,
+) -> None:  # fmt: skip
+    """`look_up`, λ by the nearest entry, and `mix_row`, without p_kNN in between.
+
+    names: (B, N), the distinct tokens, whose logits are at `places` (V,), or where they are if that is empty
+    """
+    beams, width = states.shape[1], len(middle)
+    room = _room(counts, here[first:last])
+    queries, own = np.empty((beams, width), np.float32), np.empty(beams, np.float32)
+    found, bits, at = np.empty((beams, room), np.float32), np.empty(room, np.int32), np.empty(room, np.int64)
+    shares, new, gaps = np.empty(room, np.float32), np.empty(room, np.float32), np.empty(room, np.float32)
+    doublings = np.float32(1.0 / (np.log(2.0) * temperature))
+    for row in range(first, last):
+        sentence = here[row]
+        count, kinds, times = counts[sentence], shapes[sentence, 0], shapes[sentence, 1]
+        if count == 0:
+            nearest[row], after[row] = np.inf, normaliser[row]
+            continue
+        for kind in range(kinds):
+            name = names[sentence, kind]
+            at[kind] = places[name] if len(places) else name
+        _compare(states[row], projection, middle, panels.ctypes.data + starts[sentence], count, queries, own, found)
+        for beam in range(beams):
+            near, whole = _softmax(found[beam, :count], own[beam], doublings, root, bits)
+            nearest[row, beam] = unit * near
+            falling = weight - slope * nearest[row, beam] / stretch[row, 0]
+            if falling > 0:
+                _sum_runs(found[beam], runs[sentence, :times], shares[:kinds])
+                logarithms(shares[:kinds], -np.log(whole))
+            after[row, beam] = mix_row(
+                logits[row, beam], normaliser[row, beam], at, shares[:kinds], np.float32(min(falling, most)), new, gaps,
+                bits,
+            )  # fmt: skip
+
+
+@compiled
+def _room(counts: Ints, sentences: Ints) -> int:
+    """The rows of whole panels that the largest of some sentences has."""
+    room = COLUMNS
+    for sentence in sentences:
+        room = max(room, -(-counts[sentence] // COLUMNS) * COLUMNS)
+    return room
+
+
+@compiled
+def _compare(
+    states: Floats, projection: Floats, middle: Floats, panels: int, count: int, queries: Floats, own: Floats,
+    found: Floats,
+) -> None:  # fmt: skip
+    """Fill in the negated squared distances (K, N) of states (K, d) to the rows of a sentence, less `own` (K,)."""
+    beams, width = queries.shape
+    room = found.shape[1]
+    for beam in range(beams):
+        own[beam] = _project(states[beam], projection, middle, queries[beam])
+    for panel in range(-(-count // COLUMNS)):
+        at = panels + panel * (HEAD + COLUMNS * width)
+        beam = 0
+        while beam < beams:
+            into = found.ctypes.data + 4 * (beam * room + panel * COLUMNS)
+            start = queries.ctypes.data + 4 * beam * width
+            if beam + ROWS <= beams:
+                tile(ROWS, MIXED, at, start, 4 * width, width, 0, into, 4 * room)
+                beam += ROWS
+            else:
+                tile(1, MIXED, at, start, 4 * width, width, 0, into, 4 * room)
+                beam += 1
 
 
 @compiled

@@ -1,7 +1,17 @@
 """p = λ·p_kNN + (1 − λ)·p_MT, written into the logits without making a distribution over the vocabulary."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
+
+
+class Falling(NamedTuple):
+    """λ of a state whose nearest neighbour is at distance d: weight − slope·d, between 0 and most."""
+
+    weight: float
+    slope: float
+    most: float
 
 
 def mix(logits: Tensor, normaliser: Tensor, tokens: Tensor, log_p: Tensor, weight: Tensor) -> Tensor:

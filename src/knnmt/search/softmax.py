@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from knnmt.search.metric import distance
+from knnmt.search.mix import Falling
 from knnmt.search.nearest import Buffers, BySentence, Table
 from knnmt.search.rows import Keys, ProjectedRows
 from knnmt.settings import Metric
@@ -79,6 +80,17 @@ class Softmax(BySentence):
             distances = torch.minimum(distances, nearest[:, :, None] + FADED * temperature)
         p = distances.mul_(-1.0 / temperature).softmax(dim=2)
         return self.by_token(p, nearest, temperature, summed=summed)
+
+    def mix(
+        self, states: Tensor, temperature: float, metric: Metric, stretch: Tensor, falling: Falling, logits: Tensor,
+        normaliser: Tensor, places: Tensor | None,
+    ) -> tuple[Tensor, Tensor] | None:  # fmt: skip
+        """Mix the softmax into logits (B, K, V), in place, in one loop: their normaliser and the smallest distance,
+        both (B, K). None where there is no such loop.
+
+        stretch: (B, 1), by which λ falls more slowly; places: (V,), where the logit of each token is, if elsewhere
+        """
+        return None
 
     def by_token(self, p: Tensor, nearest: Tensor, temperature: float, *, summed: bool) -> "Shares":
         """The softmax p (B, K, N), summed by token; nearest: (B, K), the smallest distance."""

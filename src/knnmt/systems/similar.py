@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from knnmt.search.matches import Asked, Index, Limits, PartIndex
+from knnmt.search.mix import Falling
 from knnmt.search.nearest import runs
 from knnmt.search.rows import Keys, ProjectedRows
 from knnmt.store.schema import Array, declare, offsets
@@ -90,6 +91,15 @@ class All(Candidates):
         weighed = zip(found, self.groups, strict=True)
         scores = torch.cat([each.scores(group.weight) for each, (group, _) in weighed], dim=2)
         return Neighbours(*merge(tokens, scores), torch.stack([each.nearest for each in found]).amin(dim=0))
+
+    def mix(
+        self, states: Tensor, logits: Tensor, normaliser: Tensor, places: Tensor | None, falling: Falling
+    ) -> tuple[Tensor, Tensor] | None:
+        """Mix their distribution into logits in one loop, where there is one."""
+        if len(self.groups) > 1:
+            return None
+        (_, softmax), metric = self.groups[0], self.view.metric
+        return softmax.mix(states, self.temperature, metric, self.stretch, falling, logits, normaliser, places)
 
     def felt(self, nearest: Tensor) -> Tensor:
         """Less than it is in a long sentence."""

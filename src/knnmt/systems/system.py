@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from knnmt.errors import UsageError
+from knnmt.search.mix import Falling
 from knnmt.search.nearest import BySentence
 from knnmt.store.memories import AnyStore
 from knnmt.systems.settings import RetrievalSettings
@@ -80,6 +81,13 @@ class Candidates(BySentence, ABC):
     def felt(self, nearest: Tensor) -> Tensor:
         """The distance that λ falls with, given the smallest one (B, K). (B, K)."""
         return nearest
+
+    def mix(
+        self, states: Tensor, logits: Tensor, normaliser: Tensor, places: Tensor | None, falling: Falling
+    ) -> tuple[Tensor, Tensor] | None:
+        """Mix their distribution into logits (B, K, V), in place: the new normaliser and the smallest distance, both
+        (B, K). None where λ and p_kNN have to be asked for first. places: (V,), where the logits of tokens are."""
+        return None
 
     def neighbours(self, states: Tensor) -> Neighbours:
         """Their distribution, by token."""
