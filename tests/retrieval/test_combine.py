@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from knnmt.retrieval.mix import MOST, weights
 from knnmt.search import compiled_mix
+from knnmt.search.mix import merge
 from knnmt.search.mix import mix as torch_mix
 from knnmt.systems.settings import RetrievalSettings
-from knnmt.systems.system import Neighbours, merge
+from knnmt.systems.system import Neighbours
 from knnmt.systems.table import SYSTEMS
 
 from .examples import with_threads

@@ -18,8 +18,9 @@ from knnmt.retrieval.gate import FEATURES, FORMAT, SHAPES, Gate, Purpose, featur
 from knnmt.retrieval.mix import MOST, learned
 from knnmt.retrieval.session import Retriever
 from knnmt.retrieval.tuned import Tuned, gate_file
+from knnmt.search.mix import merge
 from knnmt.systems.settings import RetrievalSettings
-from knnmt.systems.system import Neighbours, merge
+from knnmt.systems.system import Neighbours
 from knnmt.tune.gate import Lesson, train
 
 from ..oracle import datastore

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from knnmt.retrieval.session import Retriever
 from knnmt.search import backend, compiled_softmax
 from knnmt.search.matches import Asked, Index, Limits, PartIndex
+from knnmt.search.mix import merge
 from knnmt.settings import Metric
 from knnmt.systems import similar as system
 from knnmt.systems.settings import RetrievalSettings
-from knnmt.systems.system import merge
 
 from ..oracle import similar, systems
 from .examples import CPU, CUDA, Case, oracle_settings, some_segments, with_threads

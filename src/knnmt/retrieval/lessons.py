@@ -13,11 +13,12 @@ from torch import Tensor
 
 from knnmt.search.nearest import BySentence, runs
 from knnmt.search.rows import FAR
+from knnmt.search.search import Search
 from knnmt.store.lessons import LessonPart
 from knnmt.systems.chosen import Nearest
 from knnmt.systems.fast import near_entries
 from knnmt.systems.settings import RetrievalSettings
-from knnmt.systems.system import Found, Source, merge
+from knnmt.systems.system import Found, Source
 from knnmt.systems.view import View
 
 K, C = 16, 16  # lessons are searched as Fast does: so many entries, of so many tokens for each source token
@@ -41,9 +42,9 @@ class Heard(NamedTuple):
         """The share of p_lessons that each entry has. (B, K, l)."""
         return torch.nan_to_num(self.found.scores(self.temperature).softmax(dim=-1))
 
-    def distribution(self) -> tuple[Tensor, Tensor]:
+    def distribution(self, search: Search) -> tuple[Tensor, Tensor]:
         """p_lessons by token: tokens and log p, (B, K, l) each."""
-        return merge(self.found.tokens, self.found.scores(self.temperature))
+        return search.merge(self.found.tokens, self.found.scores(self.temperature))
 
 
 class LessonLookup(BySentence):

@@ -108,7 +108,7 @@ class SentenceLookup(BySentence):
         with self.trace.stage("lookup"):
             heard = self.heard(query, nearest)
         if heard is not None:
-            tokens, log_p = heard.distribution()
+            tokens, log_p = heard.distribution(self.view.search)
             normaliser = self.view.search.mix(logits, normaliser, self._placed(tokens), log_p, heard.weight)
         return normaliser
 

@@ -1,14 +1,21 @@
-"""Search among float16 rows on a GPU.
+"""Search on a GPU, and mixing what was found, by Triton's kernels where they can be compiled.
 
 Its tensor cores multiply float16 numbers and add them up as float32. A query is float32: it is the sum of two float16
 numbers, up to 2⁻²² of its size, and both are multiplied at once, since time goes into reading the rows. So rows are
 read as they are stored, half as wide as a copy in float32 would be.
 """
 
+import logging
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from knnmt.search.metric import distance
+from knnmt.search.mix import Falling
 from knnmt.search.nearest import BLOCK, Buffers, Table
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
 from knnmt.search.search import Search
@@ -17,6 +24,23 @@ from knnmt.settings import Metric
 
 SCANNED = 1 << 22  # comparisons of the queries of one range that are worth launching kernels for them alone
 GATHERED = 1 << 21
+WIDE = 1 << 12  # tokens of a beam that one kernel mixes in
+log = logging.getLogger(__name__)
+
+
+@cache
+def kernels(device: torch.device) -> Any:
+    """Triton's kernels, `search.triton_kernels`; None where they are not installed or cannot be compiled."""
+    if find_spec("triton") is None:
+        return None
+    try:
+        found = import_module("knnmt.search.triton_kernels")
+        one = torch.zeros(1, 1, 1, device=device)
+        found.merge(one.long(), one)
+    except Exception as error:  # no C compiler, an unknown device: whatever it is, torch can do without
+        log.warning("Triton's kernels cannot be used, lookups take longer: %s", error)
+        return None
+    return found
 
 
 class CudaSearch(Search):
@@ -24,13 +48,31 @@ class CudaSearch(Search):
 
     scanned, gathered = SCANNED, GATHERED
 
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        self.kernels = kernels(device)
+
     def make(self, keys: Keys[Rows], numbers: Tensor | slice, missing: Tensor | None = None) -> Table:
         """Rows to compare with."""
         return SplitTable(keys, numbers, missing) if keys.plain else super().make(keys, numbers, missing)
 
     def softmax(self, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor) -> Softmax:
         """Rows that all get a share."""
-        return ScaledSoftmax(self.buffers, keys, numbers, tokens)
+        if self.kernels is None:
+            return ScaledSoftmax(self.buffers, keys, numbers, tokens)
+        return FusedSoftmax(self.kernels, self.buffers, keys, numbers, tokens)
+
+    def merge(self, tokens: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """The softmax of scores by token."""
+        if self.kernels is None or scores.size(-1) > self.kernels.WIDEST:
+            return super().merge(tokens, scores)
+        return self.kernels.merge(tokens, scores)  # type: ignore[no-any-return]
+
+    def mix(self, logits: Tensor, normaliser: Tensor, tokens: Tensor, log_p: Tensor, weight: Tensor) -> Tensor:
+        """Mix p_kNN into logits in place."""
+        if self.kernels is None or tokens.size(-1) > WIDE:
+            return super().mix(logits, normaliser, tokens, log_p, weight)
+        return self.kernels.mix(logits, normaliser, tokens, log_p, weight)  # type: ignore[no-any-return]
 
 
 class SplitTable(Table):
@@ -75,25 +117,61 @@ class ScaledSoftmax(Softmax):
         """The softmax of −d/T, summed by token."""
         if metric == "euclidean":  # which is not linear in what is multiplied
             return super().shares(states, temperature, metric, summed=summed)
-        block = self.keys.blocks[0]
-        scale = float(distance(torch.ones(()), metric)) * block.step**2 / temperature
+        queries, scale = self.in_steps(states, temperature, metric)
         if self._bytes is None or self._levels is None:
-            self._bytes, squares = self._gathered()
-            self._levels = squares.mul_(-scale)[:, None]
-        projection, middle = block.to_steps
-        queries = torch.addmm(middle, states.flatten(0, -2), projection).view(*states.shape[:-1], -1)
+            rows, self._levels = self.gathered(scale)
+            self._bytes = rows.half()
+            self._levels = self._levels[:, None]
         scores = torch.add(self._levels, _product(queries, self._bytes), alpha=2.0 * scale)
         squared = queries.square().sum(dim=-1)
         nearest = scores.amax(dim=2).div_(-scale).add_(squared).clamp_min_(0.0).mul_(scale * temperature)
         return self.by_token(scores.softmax(dim=2), nearest, temperature, summed=summed)
 
-    def _gathered(self) -> tuple[Tensor, Tensor]:
-        """The rows, (B, N, p), and their squared norms in steps, infinite where there is none. (B, N)."""
+    def in_steps(self, states: Tensor, temperature: float, metric: Metric) -> tuple[Tensor, float]:
+        """States (B, K, d) as rows are, (B, K, p); and what a squared distance is times, to be d/T."""
+        block = self.keys.blocks[0]
+        projection, middle = block.to_steps
+        queries = torch.addmm(middle, states.flatten(0, -2), projection).view(*states.shape[:-1], -1)
+        return queries, float(distance(torch.ones(()), metric)) * block.step**2 / temperature
+
+    def gathered(self, scale: float) -> tuple[Tensor, Tensor]:
+        """The rows, (B, N, p) bytes; and what −d/T is without a state, -inf where there is no row. (B, N)."""
         numbers, _ = self.listed()
         values = torch.empty((numbers.numel(), self.keys.width), dtype=torch.int8, device=numbers.device)
         self.keys.copy_values(numbers.clamp_min(0).flatten(), values)
         rows = values.view(*numbers.shape, -1)
-        return rows.half(), rows.float().square_().sum(dim=2).masked_fill_(numbers < 0, FAR)
+        return rows, rows.float().square_().sum(dim=2).masked_fill_(numbers < 0, FAR).mul_(-scale)
+
+
+class FusedSoftmax(ScaledSoftmax):
+    """The same, looked up and mixed in by two kernels."""
+
+    by_sentence = (*ScaledSoftmax.by_sentence, "_rows", "_free", "_starts")
+
+    def __init__(self, kernels: Any, *given: Any) -> None:
+        super().__init__(*given)
+        self._kernels = kernels
+        self._rows: Tensor | None = None  # (B, N, p) bytes
+        self._free: Tensor | None = None  # (B, N), what −d/T is without a state
+        rows = (self.numbers >= 0).int()
+        counts = rows.new_zeros(self.distinct.shape).scatter_add_(1, self.slots, rows)
+        self._starts = torch.nn.functional.pad(counts.cumsum(dim=1, dtype=torch.int32), (1, 0))  # (B, D + 1)
+
+    def mix(
+        self, states: Tensor, temperature: float, metric: Metric, stretch: Tensor, falling: Falling, logits: Tensor,
+        normaliser: Tensor, places: Tensor | None,
+    ) -> tuple[Tensor, Tensor] | None:  # fmt: skip
+        """Mix the softmax into logits."""
+        if metric == "euclidean":
+            return None
+        queries, scale = self.in_steps(states, temperature, metric)
+        if self._rows is None or self._free is None:
+            self._rows, self._free = self.gathered(scale)
+        found: tuple[Tensor, Tensor] = self._kernels.mix_softmax(
+            queries, self._rows, self._free, (self.distinct, self._starts), scale, temperature, stretch, falling,
+            logits, normaliser, places,
+        )  # fmt: skip
+        return found
 
 
 def _product(queries: Tensor, rows: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""p = λ·p_kNN + (1 − λ)·p_MT, written into the logits without making a distribution over the vocabulary."""
+"""p_kNN by token; and p = λ·p_kNN + (1 − λ)·p_MT, written into the logits, without a distribution over all tokens."""
 
 from typing import NamedTuple
 
@@ -12,6 +12,21 @@ class Falling(NamedTuple):
     weight: float
     slope: float
     most: float
+
+
+def merge(tokens: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Softmax of scores (-inf: nothing there), summed by token: the tokens, in any order, and log p of each.
+
+    All (..., k). A token that was there twice stays there twice, each time with the sum.
+    """
+    p = torch.nan_to_num(scores.softmax(dim=-1))  # a row of nothing has no softmax
+    tokens, order = tokens.sort(dim=-1)
+    p = p.gather(-1, order)
+    new = torch.ones_like(tokens, dtype=torch.bool)
+    new[..., 1:] = tokens[..., 1:] != tokens[..., :-1]
+    run = new.cumsum(dim=-1) - 1  # which distinct token of its row each is
+    total = torch.zeros_like(p).scatter_add_(-1, run, p)
+    return tokens, total.gather(-1, run).log()
 
 
 def mix(logits: Tensor, normaliser: Tensor, tokens: Tensor, log_p: Tensor, weight: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from knnmt.search.matches import Asked, Index, Limits, Matches, match
-from knnmt.search.mix import mix
+from knnmt.search.mix import merge, mix
 from knnmt.search.nearest import Buffers, Table, least, pack, runs, unpack
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
 from knnmt.search.softmax import Softmax
@@ -105,6 +105,10 @@ class Search:
     def match(self, index: Index, asked: Asked, limits: Limits) -> Matches:
         """The stored tokens that match those of sentences."""
         return match(index, asked, limits)
+
+    def merge(self, tokens: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """The softmax of scores by token, as `search.mix.merge` says."""
+        return merge(tokens, scores)
 
     def mix(self, logits: Tensor, normaliser: Tensor, tokens: Tensor, log_p: Tensor, weight: Tensor) -> Tensor:
         """Mix p_kNN into logits in place, as `search.mix.mix` says."""

@@ -17,7 +17,7 @@ from knnmt.store.memories import AnyStore
 from knnmt.store.schema import Array, declare, offsets
 from knnmt.systems.chosen import Nearest, as_rows, linked
 from knnmt.systems.settings import RetrievalSettings
-from knnmt.systems.system import Candidates, Defaults, Found, Neighbours, Source, System, merge
+from knnmt.systems.system import Candidates, Defaults, Found, Neighbours, Source, System
 from knnmt.systems.view import View
 
 COARSE_PROBE = 8  # coarse clusters whose clusters are compared, in types with two levels
@@ -149,7 +149,7 @@ class Ranked(Candidates):
         self.probe = settings.probe
         distinct, self.rows = clusters.unique(return_inverse=True)  # the row of each sentence's clusters
         self.entries, self.tokens, self.distances = _rankings(view, distinct, self.k)
-        self.merged = merge(self.tokens, -self.distances / self.temperature)
+        self.merged = view.search.merge(self.tokens, -self.distances / self.temperature)
         empty = (self.distances == FAR).all(dim=1)[self.rows]
         self.table = view.search.table(view.means("cluster_target"), clusters.masked_fill(empty, -1))
 

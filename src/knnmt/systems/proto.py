@@ -12,7 +12,7 @@ from knnmt.search.rows import FAR, Keys, Rows
 from knnmt.store.schema import Array, declare, offsets
 from knnmt.systems.chosen import as_rows
 from knnmt.systems.settings import RetrievalSettings
-from knnmt.systems.system import Candidates, Found, Neighbours, Source, System, distribution
+from knnmt.systems.system import Candidates, Found, Source, System
 from knnmt.systems.view import View
 
 ARRAYS = {
@@ -60,10 +60,6 @@ class Prototypes(Candidates):
         distances = ranked - handicaps
         entries = entries.masked_fill(distances == FAR, -1)
         return Found(entries, tokens, distances, distances.amin(dim=-1), log_counts)
-
-    def neighbours(self, states: Tensor) -> Neighbours:
-        """Their distribution."""
-        return distribution(self.find(states), self.temperature)
 
     def keep(self, sentences: Tensor) -> None:
         """Drop all sentences but these."""

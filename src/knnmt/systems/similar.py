@@ -17,7 +17,7 @@ from knnmt.search.rows import Keys, ProjectedRows
 from knnmt.store.schema import Array, declare, offsets
 from knnmt.systems.chosen import as_rows, linked
 from knnmt.systems.settings import RetrievalSettings
-from knnmt.systems.system import Candidates, Defaults, Found, Neighbours, Source, System, merge
+from knnmt.systems.system import Candidates, Defaults, Found, Neighbours, Source, System
 from knnmt.systems.view import View, none_visible
 
 WORK = 1 << 15  # postings that a sentence walks to find similar segments
@@ -90,7 +90,8 @@ class All(Candidates):
         tokens = torch.cat([each.tokens for each in found], dim=2)
         weighed = zip(found, self.groups, strict=True)
         scores = torch.cat([each.scores(group.weight) for each, (group, _) in weighed], dim=2)
-        return Neighbours(*merge(tokens, scores), torch.stack([each.nearest for each in found]).amin(dim=0))
+        nearest = torch.stack([each.nearest for each in found]).amin(dim=0)
+        return Neighbours(*self.view.search.merge(tokens, scores), nearest)
 
     def mix(
         self, states: Tensor, logits: Tensor, normaliser: Tensor, places: Tensor | None, falling: Falling

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from knnmt.errors import UsageError
@@ -90,8 +89,9 @@ class Candidates(BySentence, ABC):
         return None
 
     def neighbours(self, states: Tensor) -> Neighbours:
-        """Their distribution, by token."""
-        return distribution(self.find(states), self.temperature)
+        """Their distribution, by token: the softmax of −d/T over what is found."""
+        found = self.find(states)
+        return Neighbours(*self.view.search.merge(found.tokens, found.scores(self.temperature)), found.nearest)
 
 
 class Defaults(NamedTuple):
@@ -149,23 +149,3 @@ class System:
             asked = "all entries of a cluster" if settings.k is None else f"k={settings.k}"
             path = next(one.path for one in store.stores if self.most_k(one) == most)
             raise UsageError(f"{asked} asked for, but {path} ranks {most} a cluster: build it with a larger k_max")
-
-
-def merge(tokens: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Softmax of scores (-inf: nothing there), summed by token: the tokens, ascending, and log p of each.
-
-    All (..., k). A token that was there twice stays there twice, each time with the sum.
-    """
-    p = torch.nan_to_num(scores.softmax(dim=-1))  # a row of nothing has no softmax
-    tokens, order = tokens.sort(dim=-1)
-    p = p.gather(-1, order)
-    new = torch.ones_like(tokens, dtype=torch.bool)
-    new[..., 1:] = tokens[..., 1:] != tokens[..., :-1]
-    run = new.cumsum(dim=-1) - 1  # which distinct token of its row each is
-    total = torch.zeros_like(p).scatter_add_(-1, run, p)
-    return tokens, total.gather(-1, run).log()
-
-
-def distribution(found: Found, temperature: float) -> Neighbours:
-    """p_kNN: the softmax of −d/T over what was found, summed by token."""
-    return Neighbours(*merge(found.tokens, found.scores(temperature)), found.nearest)
