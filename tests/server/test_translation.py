@@ -37,9 +37,10 @@ def test_systems_and_lambda_are_chosen_by_the_request(client: TestClient, standi
 @pytest.mark.parametrize(
     "body",
     [
-        {}, {"q": None}, {"q": 1}, {"q": "ja", "system": "magic"}, {"q": "ja", "lambda": 2}, {"q": "ja", "lambda": -1},
+        {}, {"q": None}, {"q": 1}, {"q": "ja", "lambda": 2}, {"q": "ja", "lambda": -1},
         {"q": "ja", "beam": 0}, {"q": "ja", "beam": 1000}, {"q": "ja", "alternatives": 50}, {"q": "ja", "other": 1},
-        {"q": "ja", "weights": 1}, [], "ja", None,
+        {"q": "ja", "weights": 1}, [], "ja", None, {"q": "ja", "alternatives": False}, {"q": "ja", "beam": "2"},
+        {"q": "ja", "lambda": True}, {"q": "ja", "evidence": "true"},
     ],
 )  # fmt: skip
 def test_what_cannot_be_meant_is_refused(client: TestClient, standin: StandIn, body: object) -> None:

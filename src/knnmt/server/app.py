@@ -14,7 +14,6 @@ from typing import Any
 import anyio.to_thread
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel
@@ -29,7 +28,8 @@ from knnmt.server.api_reference import api_reference
 from knnmt.server.caller_glossaries import CallerGlossaries
 from knnmt.server.config import ServerConfig, keys_of, read_config
 from knnmt.server.dependencies import Server, Serving, known
-from knnmt.server.desks import Desks
+from knnmt.server.description import openapi
+from knnmt.server.desks import Desks, NoPairError
 from knnmt.server.document_jobs import DocumentJobs
 from knnmt.server.fields import explained
 from knnmt.server.imports import Imports
@@ -66,6 +66,7 @@ CORS_HEADERS = ("Authorization", "Content-Type")
 NO_ROOM = {errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM}  # of a disk
 OPERATOR = Caller("(signal)", "admin")  # who sends SIGHUP
 EXPIRY = 60.0  # seconds between two looks for documents to remove
+OWN = ("/v1/", "/tmserver/")  # where languages that the server does not translate are not found
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -183,7 +184,7 @@ def create_app_of(desks: Desks, settings: ServerSettings, keys: Sequence[Key], s
     _add_monitoring(app)
     _add_page(app)
     _add_error_handlers(app)
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    app.openapi = lambda: openapi(app, server.pairs(), settings)  # type: ignore[method-assign]
     if settings.cors:
         app.add_middleware(
             CORSMiddleware,
@@ -297,6 +298,11 @@ def _add_error_handlers(app: FastAPI) -> None:
         log_failure(_log, error)
         return Answer({"error": FAILED}, 500)
 
+    @app.exception_handler(NoPairError)
+    async def no_pair(request: Request, error: NoPairError) -> Answer:
+        # for LibreTranslate and DeepL, the request is invalid
+        return Answer({"error": str(error)}, 404 if request.url.path.startswith(OWN) else 400)
+
     @app.exception_handler(KnnmtError)
     async def failed(_: Request, error: KnnmtError) -> Answer:
         if isinstance(error, DataError | UsageError):
@@ -307,16 +313,3 @@ def _add_error_handlers(app: FastAPI) -> None:
             )
         log_failure(_log, error)
         return Answer({"error": FAILED}, 500)
-
-
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI schema, without FastAPI's 422: validation errors are 400 here."""
-    if app.openapi_schema is None:
-        schema = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-        for methods in schema["paths"].values():
-            for about in methods.values():
-                about["responses"].pop("422", None)
-        for name in ("HTTPValidationError", "ValidationError"):
-            schema["components"]["schemas"].pop(name, None)
-        app.openapi_schema = schema
-    return app.openapi_schema

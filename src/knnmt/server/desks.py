@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from fastapi import HTTPException
 
+from knnmt.errors import UsageError
 from knnmt.languages import Languages, closeness
 from knnmt.server.detection import Pair, languages_of, name_of
 from knnmt.server.glossaries import Glossaries
@@ -94,6 +95,10 @@ class Desk:
         return self.direction.translator(self.memories)
 
 
+class NoPairError(UsageError):
+    """The server does not translate from one of these languages to the other, in LibreTranslate's words."""
+
+
 class Desks:
     """The pairs and the memories of a server."""
 
@@ -119,7 +124,7 @@ class Desks:
     def desk(
         self, caller: Caller, source: str | None, target: str | None, memories: Sequence[str] | None = None
     ) -> Desk:
-        """The desk for a pair, or the first that fits what is given: 400 if there is none, 404 for unknown memories."""
+        """The desk for a pair, or the first that fits what is given; 404 for memories that do not fit or exist."""
         named = None if memories is None else [self.memory(caller, name) for name in memories]
         if source is None and target is None and named:
             source, target = named[0].languages.source, named[0].languages.target
@@ -131,7 +136,7 @@ class Desks:
             for memory in chosen:
                 if not fits(memory.languages, direction.languages):
                     raise HTTPException(
-                        400, f"{memory.name} is a memory for {memory.languages}, not {direction.languages}"
+                        404, f"{memory.name} is a memory for {memory.languages}, not {direction.languages}"
                     )
         fitting = [memory for memory in chosen if memory.learns]
         own = (memory for memory in fitting if caller.may("teach", memory.name))
@@ -164,9 +169,9 @@ class Desks:
         known = [tag for pair in self.pairs() for tag in (pair.source, pair.target)]
         for code in (target, source):
             if code is not None and not any(closeness(tag, code) for tag in known):
-                raise HTTPException(400, f"{code} is not supported")
+                raise NoPairError(f"{code} is not supported")
         to, of = (f"{name_of(code)} ({code})" if code else "any language" for code in (target, source or "auto"))
-        raise HTTPException(400, f"{to} is not available as a target language from {of}")
+        raise NoPairError(f"{to} is not available as a target language from {of}")
 
 
 def fits(one: Languages, other: Languages) -> bool:

@@ -12,8 +12,12 @@ from knnmt.server.dependencies import Recognised, Serving
 from knnmt.server.document_jobs import DocumentJob, HowToRead, State
 from knnmt.server.fields import body_schema, given_fields
 from knnmt.server.routes.deepl import (
+    NEEDS_SOURCE,
     RESPONSES,
+    SOURCE,
+    TARGET,
     DeepLRoute,
+    Formality,
     check_formality,
     check_languages,
     deepl_fields,
@@ -33,11 +37,20 @@ STATUS: dict[State, Status] = {
 class DocumentFields(BaseModel):
     """Fields of `/v2/document`, beside the file."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", json_schema_extra=NEEDS_SOURCE)
 
-    target_lang: StrictStr = Field(min_length=1, description="target language", examples=["EN-US"])
-    source_lang: StrictStr | None = Field(default=None, description="source language")
-    formality: Literal["default", "more", "less", "prefer_more", "prefer_less"] = Field(default="default")
+    target_lang: StrictStr = Field(
+        min_length=1,
+        description="target language",
+        examples=["EN-US"],
+        json_schema_extra=TARGET,
+    )
+    source_lang: StrictStr | None = Field(
+        default=None,
+        description="source language; detected if it is not given",
+        json_schema_extra=SOURCE,
+    )
+    formality: Formality = Field(default="default", description="no effect; more and less are refused")
     glossary_id: StrictStr | None = Field(default=None, description="glossary to use; needs source_lang")
     output_format: StrictStr | None = Field(default=None, description="must be that of the file")
 

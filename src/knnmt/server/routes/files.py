@@ -12,8 +12,9 @@ from pydantic_core import from_json
 
 from knnmt.documents.formats import BY_NAME
 from knnmt.server.dependencies import Recognised, Server, Serving, while_connected
+from knnmt.server.description import language
 from knnmt.server.document_jobs import DocumentJob, DocumentStatus, HowToRead, raise_fault
-from knnmt.server.fields import schema_of, validated
+from knnmt.server.fields import Flag, form_with_file, schema_of, validated
 from knnmt.server.glossaries import MAX_TERMS, TermIn
 from knnmt.server.routes.libretranslate import ApiKey
 from knnmt.server.uploads import ENVELOPE, Upload, received
@@ -21,7 +22,6 @@ from knnmt.server.work_items import DecodingOptions
 
 router = APIRouter(prefix="/v1/files", tags=["Files"])
 libretranslate = APIRouter(tags=["LibreTranslate"])
-BINARY = {"type": "string", "format": "binary", "description": "document to translate"}
 
 
 def _names(given: str | None) -> list[str] | None:
@@ -34,9 +34,13 @@ class DocumentFields(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    format: StrictStr | None = Field(default=None, description="name of the format; default: by suffix and content")
+    format: StrictStr | None = Field(
+        default=None,
+        description="name of the format; default: by suffix and content",
+        json_schema_extra={"enum": list(BY_NAME)},
+    )
     columns: StrictStr = Field(default="", description="of a table: SOURCE,TARGET, or one name to translate in place")
-    everything: bool = Field(default=False, description="also translate what is translated already")
+    everything: Flag = Field(default=False, description="also translate what is translated already")
     glossary: Annotated[list[TermIn], BeforeValidator(from_json)] = Field(
         default=[], max_length=MAX_TERMS, description="terms, as JSON: a list of objects with source and target"
     )
@@ -53,8 +57,10 @@ class FileFields(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    source: StrictStr = Field(description="language code, or auto", examples=["de"])
-    target: StrictStr = Field(description="language code", examples=["en"])
+    source: StrictStr = Field(
+        description="language code, or auto", examples=["de"], json_schema_extra=language("source", auto=True)
+    )
+    target: StrictStr = Field(description="language code", examples=["en"], json_schema_extra=language("target"))
     api_key: ApiKey = None
 
 
@@ -67,9 +73,8 @@ class TranslatedFile(BaseModel):
 def form_schema(model: type[BaseModel]) -> dict[str, Any]:
     """The OpenAPI description of a form with a file."""
     schema = schema_of(model)
-    schema["properties"] = {"file": BINARY} | schema["properties"]
     schema["required"] = ["file", *schema.get("required", [])]
-    return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
+    return {"requestBody": {"required": True, "content": form_with_file(schema, "document.txt", "Guten Morgen!")}}
 
 
 @contextlib.asynccontextmanager

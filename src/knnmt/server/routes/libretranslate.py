@@ -9,6 +9,7 @@ from pydantic_core import PydanticKnownError
 
 from knnmt.corpus import Segment
 from knnmt.server.dependencies import Server, Serving, while_connected
+from knnmt.server.description import language, limit
 from knnmt.server.desks import Desk
 from knnmt.server.detection import Detected, name_of, ranked
 from knnmt.server.fields import body_schema, fields
@@ -39,13 +40,17 @@ class TranslateFields(BaseModel):
     q: Text | Annotated[list[StrictStr], Field(min_length=1)] = Field(
         description="text, or list of texts", examples=["Guten Morgen!"]
     )
-    source: Text = Field(description="language code, or auto", examples=["de"])
-    target: Text = Field(description="language code", examples=["en"])
+    source: Text = Field(
+        description="language code, or auto", examples=["de"], json_schema_extra=language("source", auto=True)
+    )
+    target: Text = Field(description="language code", examples=["en"], json_schema_extra=language("target"))
     format: StrictStr = Field(
         default="text", description="plain text, or HTML (tags are kept)", json_schema_extra={"enum": list(FORMATS)}
     )
     alternatives: Annotated[int, BeforeValidator(_number), AfterValidator(lambda number: max(0, number))] = Field(
-        default=0, description="number of alternative translations"
+        default=0,
+        description="number of alternative translations",
+        json_schema_extra=limit("max_alternatives"),
     )
     api_key: ApiKey = None
 
@@ -66,8 +71,8 @@ class SuggestFields(BaseModel):
 
     q: Text = Field(description="source text", examples=["Guten Morgen!"])
     s: Text = Field(description="its translation", examples=["Good morning!"])
-    source: Text = Field(description="language code", examples=["de"])
-    target: Text = Field(description="language code", examples=["en"])
+    source: Text = Field(description="language code", examples=["de"], json_schema_extra=language("source"))
+    target: Text = Field(description="language code", examples=["en"], json_schema_extra=language("target"))
     api_key: ApiKey = None
 
 

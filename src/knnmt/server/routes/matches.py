@@ -26,7 +26,7 @@ Memories = Annotated[list[str] | None, Query(description="names of memories, rep
 class Asked(BaseModel):
     """Texts, and which matches to find."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     q: StrictStr | list[StrictStr] = Field(description="text, or list of texts")
     source: StrictStr | None = Field(

@@ -16,6 +16,7 @@ from knnmt.corpus.signature import signature
 from knnmt.corpus.writers import Kind, pieces
 from knnmt.server.dependencies import Calling, Recognised, Serving, Taught, admitted, known
 from knnmt.server.desks import Memory
+from knnmt.server.fields import form_with_file
 from knnmt.server.imports import MAX_ID, SUFFIX, ImportStatus
 from knnmt.server.uploads import received
 
@@ -47,8 +48,8 @@ class Pair(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    source: StrictStr = Field(min_length=1, description="source text")
-    target: StrictStr = Field(min_length=1, description="its translation")
+    source: StrictStr = Field(min_length=1, pattern=r"\S", description="source text")
+    target: StrictStr = Field(min_length=1, pattern=r"\S", description="its translation")
 
 
 class NewSegment(Pair):
@@ -163,18 +164,17 @@ def _found(memories: Sequence[Memory], id: str) -> Segment:
     raise HTTPException(404, f"no such segment: {id!r}")
 
 
+TMX = (
+    '<tmx version="1.4"><header srclang="de" datatype="plaintext" segtype="sentence" adminlang="en" o-tmf="none"'
+    ' creationtool="none" creationtoolversion="1"/><body><tu><tuv xml:lang="de"><seg>Guten Morgen!</seg></tuv>'
+    '<tuv xml:lang="en"><seg>Good morning!</seg></tuv></tu></body></tmx>'
+)
 IMPORT_BODY = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/xml": {"schema": {"type": "string", "description": "a TMX file"}},
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "properties": {"file": {"type": "string", "format": "binary"}},
-                    "required": ["file"],
-                }
-            },
+            "application/xml": {"schema": {"type": "string", "description": "a TMX file", "examples": [TMX]}},
+            **form_with_file({"type": "object", "properties": {}, "required": ["file"]}, "memory.tmx", TMX),
         },
     }
 }

@@ -8,6 +8,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
 
 from knnmt.server.dependencies import Calling, Serving, admitted, while_connected
+from knnmt.server.description import limit
 from knnmt.server.glossaries import MAX_TERMS, TermIn, placed
 from knnmt.server.work_items import DecodingOptions
 from knnmt.systems.table import SYSTEMS, serves
@@ -22,7 +23,7 @@ BASE = {"base": "the model alone, without retrieval"}
 class Asked(BaseModel):
     """Texts, and how to translate them."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", populate_by_name=True, strict=True)
 
     q: StrictStr | list[StrictStr] = Field(description="text, or list of texts, each translated as one segment")
     source: StrictStr | None = Field(default=None, description="language code; default: the first pair's")
@@ -36,8 +37,12 @@ class Asked(BaseModel):
     weight: float | None = Field(
         default=None, alias="lambda", ge=0, le=1, allow_inf_nan=False, description="λ: maximum weight of the memory"
     )
-    beam: int | None = Field(default=None, ge=1, description="beam size; default: the server's")
-    alternatives: int = Field(default=0, ge=0, description="number of alternative translations")
+    beam: int | None = Field(
+        default=None, ge=1, description="beam size; default: the server's", json_schema_extra=limit("max_beam")
+    )
+    alternatives: int = Field(
+        default=0, ge=0, description="number of alternative translations", json_schema_extra=limit("max_alternatives")
+    )
     evidence: StrictBool = Field(default=False, description="include the evidence for each token")
     glossary: list[TermIn] = Field(
         default=[], max_length=MAX_TERMS, description="terms that count before those of the server's glossary"
@@ -143,7 +148,7 @@ async def translate(asked: Asked, request: Request, server: Serving, caller: Cal
         raise HTTPException(400, f"Invalid request: at most {most}")
     desk = await server.loaded(server.desk(caller, asked.source, asked.target, asked.memories))
     if asked.system is not None and asked.system not in (known := systems_of(desk.translator)):
-        raise HTTPException(400, f"unknown system {asked.system!r}: choose from {', '.join(known)}")
+        raise HTTPException(404, f"no such system: {asked.system!r}; choose from {', '.join(known)}")
     glossary = desk.glossaries.of(asked.glossary)
     options = DecodingOptions(asked.system, asked.weight, beam, asked.alternatives + 1, asked.evidence, glossary)
     found = await while_connected(request, server.translate(desk, texts, options))
