@@ -3,9 +3,11 @@
 A desk is made for each request and costs nothing; translators, which hold a model and opened stores, are shared.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import anyio.to_thread
 from fastapi import HTTPException
 
 from knnmt.errors import UsageError
@@ -13,6 +15,7 @@ from knnmt.languages import Languages, closeness
 from knnmt.server.detection import Pair, languages_of, name_of
 from knnmt.server.glossaries import Glossaries
 from knnmt.server.people import Caller
+from knnmt.server.work_items import UnavailableError
 from knnmt.store.store import Store
 from knnmt.text.glossary import Glossary
 from knnmt.translate import Translator
@@ -93,6 +96,17 @@ class Desk:
     def translator(self) -> Translator:
         """Model and memories, loaded now if they are not: `await server.loaded(desk)` before, to keep others going."""
         return self.direction.translator(self.memories)
+
+
+async def loaded(desk: Desk, seconds: float) -> Desk:
+    """The desk, after its model is loaded; 503 if that takes longer than so many seconds."""
+    if not desk.loaded:
+        try:
+            load = anyio.to_thread.run_sync(lambda: desk.translator, abandon_on_cancel=True)
+            await asyncio.wait_for(load, seconds)
+        except TimeoutError:
+            raise UnavailableError(f"the model for {desk.languages} is being loaded: try again later", 5) from None
+    return desk
 
 
 class NoPairError(UsageError):

@@ -41,6 +41,7 @@ RIGHTS: dict[tuple[str, str], Needed] = {
     ("GET", "/v1/files/{id}/result"): "translate",
     ("DELETE", "/v1/files/{id}"): "translate",
     ("GET", "/v1/memory"): "translate",
+    ("POST", "/v1/memory/search"): "translate",
     ("GET", "/v1/memory/export"): "translate",
     ("POST", "/v1/memory"): "translate",  # queued for review, without the right to teach
     ("PUT", "/v1/memory/{id:segment}"): "translate",  # the same

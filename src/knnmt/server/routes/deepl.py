@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, W
 
 from knnmt.languages import closeness
 from knnmt.server.caller_glossaries import CallerGlossaries, base
-from knnmt.server.dependencies import Calling, Server, Serving, while_connected
+from knnmt.server.dependencies import Calling, Serving, while_connected
 from knnmt.server.description import VARIANTS, language
 from knnmt.server.desks import Desk
 from knnmt.server.detection import name_of
@@ -21,6 +21,7 @@ from knnmt.server.fields import Flag, body_schema, given_fields, validated
 from knnmt.server.glossaries import TermIn
 from knnmt.server.middleware import FAILED
 from knnmt.server.people import Caller
+from knnmt.server.server import Server
 from knnmt.server.texts import TextQuery, render
 from knnmt.server.work_items import DecodingOptions, log_failure
 

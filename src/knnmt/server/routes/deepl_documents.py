@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from knnmt.server.dependencies import Recognised, Serving
 from knnmt.server.document_jobs import DocumentJob, HowToRead, State
+from knnmt.server.document_language import desk_for
 from knnmt.server.fields import body_schema, given_fields
 from knnmt.server.routes.deepl import (
     NEEDS_SOURCE,
@@ -92,7 +93,7 @@ async def upload(request: Request, server: Serving) -> Any:
             raise HTTPException(400, "Value for 'output_format' not supported.")
         ids = [asked.glossary_id] if asked.glossary_id else []
         terms = terms_of(glossaries_of(request), caller, ids, asked.source_lang, asked.target_lang)
-        desk = await server.loaded(server.desk(caller, asked.source_lang or "auto", asked.target_lang))
+        desk = await desk_for(server, caller, sent, HowToRead(), asked.source_lang or "auto", asked.target_lang)
         options = DecodingOptions(beam=server.settings.beam, glossary=desk.glossaries.of(terms))
         server.doorkeeper.count_characters(caller, sent.file.size)
         job = server.documents.start(sent, desk, options, HowToRead())

@@ -11,12 +11,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr
 from pydantic_core import from_json
 
 from knnmt.documents.formats import BY_NAME
-from knnmt.server.dependencies import Recognised, Server, Serving, while_connected
+from knnmt.server.dependencies import Recognised, Serving, while_connected
 from knnmt.server.description import language
 from knnmt.server.document_jobs import DocumentJob, DocumentStatus, HowToRead, raise_fault
+from knnmt.server.document_language import desk_for
 from knnmt.server.fields import Flag, form_with_file, schema_of, validated
 from knnmt.server.glossaries import MAX_TERMS, TermIn
 from knnmt.server.routes.libretranslate import ApiKey
+from knnmt.server.server import Server
 from knnmt.server.uploads import ENVELOPE, Upload, received
 from knnmt.server.work_items import DecodingOptions
 
@@ -44,7 +46,9 @@ class DocumentFields(BaseModel):
     glossary: Annotated[list[TermIn], BeforeValidator(from_json)] = Field(
         default=[], max_length=MAX_TERMS, description="terms, as JSON: a list of objects with source and target"
     )
-    source: StrictStr | None = Field(default=None, description="language code; default: the first pair's")
+    source: StrictStr | None = Field(
+        default=None, description="language code, or auto to detect it; default: the first pair's"
+    )
     target: StrictStr | None = Field(default=None, description="language code; default: the first pair's")
     memories: Annotated[list[StrictStr] | None, BeforeValidator(_names)] = Field(
         default=None, description="names of memories, with commas; default: the caller's"
@@ -83,7 +87,7 @@ async def uploaded(request: Request, server: Server) -> AsyncIterator[Upload]:
     limit, length = server.settings.max_file, request.headers.get("content-length", "")
     if not limit:
         raise HTTPException(403, "Files translation are disabled on this server.")
-    server.check_origin(request, "upload to")
+    server.checks.origin(request, "upload to")
     if "authorization" in request.headers:
         server.recognise(request)  # a wrong key is refused before the body is read
     server.documents.make_room(min(limit, int(length)) if length.isdigit() else limit)
@@ -103,12 +107,12 @@ async def upload(request: Request, server: Serving) -> Any:
     async with uploaded(request, server) as sent:
         asked = validated(DocumentFields, sent.fields)
         caller = server.caller(request, asked.api_key)
-        desk = await server.loaded(server.desk(caller, asked.source, asked.target, asked.memories))
         if asked.format is not None and asked.format not in BY_NAME:
             raise HTTPException(400, f"unknown format {asked.format!r}: choose from {', '.join(BY_NAME)}")
         columns = tuple(name.strip() for name in asked.columns.split(",") if name.strip())
-        options = DecodingOptions(beam=server.settings.beam, glossary=desk.glossaries.of(asked.glossary))
         how = HowToRead(asked.format, columns, asked.everything)
+        desk = await desk_for(server, caller, sent, how, asked.source, asked.target, asked.memories)
+        options = DecodingOptions(beam=server.settings.beam, glossary=desk.glossaries.of(asked.glossary))
         server.doorkeeper.count_characters(caller, sent.file.size)
         return server.documents.start(sent, desk, options, how).status()
 
@@ -145,7 +149,7 @@ async def translate_file(request: Request, server: Serving) -> Any:
     async with uploaded(request, server) as sent:
         asked = validated(FileFields, sent.fields)
         caller = server.caller(request, asked.api_key)
-        desk = await server.loaded(server.desk(caller, asked.source, asked.target))
+        desk = await desk_for(server, caller, sent, HowToRead(), asked.source, asked.target)
         options = DecodingOptions(beam=server.settings.beam, glossary=desk.glossaries.own)
         server.doorkeeper.count_characters(caller, sent.file.size)
         job = server.documents.start(sent, desk, options, HowToRead())

@@ -8,12 +8,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticKnownError
 
 from knnmt.corpus import Segment
-from knnmt.server.dependencies import Server, Serving, while_connected
+from knnmt.server.dependencies import Serving, while_connected
 from knnmt.server.description import language, limit
 from knnmt.server.desks import Desk
 from knnmt.server.detection import Detected, name_of, ranked
 from knnmt.server.fields import body_schema, fields
 from knnmt.server.people import ANYONE
+from knnmt.server.server import Server
 from knnmt.server.texts import TextQuery, render
 from knnmt.server.work_items import DecodingOptions
 
@@ -174,7 +175,7 @@ async def detect(request: Request, server: Serving) -> Any:
     """Detect the language of a text, the most likely first."""
     asked = await fields(request, DetectFields)
     server.caller(request, asked.api_key)
-    server.check_size([asked.q])
+    server.checks.size([asked.q])
     found = await anyio.to_thread.run_sync(ranked, asked.q, _codes(server))
     return [_detection(each) for each in found[:DETECTED] if each is found[0] or each.confidence >= LEAST]
 
@@ -190,9 +191,9 @@ async def suggest(request: Request, server: Serving) -> Any:
     asked = await fields(request, SuggestFields)
     caller = server.caller(request, asked.api_key)
     desk = server.desk(caller, asked.source, asked.target)
-    server.check_origin(request, "teach")
-    server.check_size([asked.q, asked.s])
-    await server.teach(caller, desk, [Segment(asked.q, asked.s, "suggested")])
+    server.checks.origin(request, "teach")
+    server.checks.size([asked.q, asked.s])
+    await server.teaching.teach(desk, [Segment(asked.q, asked.s, "suggested")])
     return {"success": True}
 
 
@@ -217,6 +218,6 @@ async def frontend_settings(server: Serving) -> Any:
             "source": {"code": pair.source, "name": name_of(pair.source)},
             "target": {"code": pair.target, "name": name_of(pair.target)},
         },
-        "suggestions": server.accepts_lessons(desk),
+        "suggestions": server.teaching.accepted(desk),
         "supportedFilesFormat": server.suffixes,
     }

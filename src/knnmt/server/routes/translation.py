@@ -5,8 +5,9 @@ from typing import Annotated, Any
 import anyio.to_thread
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, computed_field
 
+from knnmt.corpus.signature import signature
 from knnmt.server.dependencies import Calling, Serving, admitted, while_connected
 from knnmt.server.description import limit
 from knnmt.server.glossaries import MAX_TERMS, TermIn, placed
@@ -17,6 +18,7 @@ from knnmt.translate import Translation, Translator
 
 router = APIRouter(prefix="/v1", tags=["Translation"], dependencies=[Depends(admitted)])
 Code = Annotated[str | None, Query(description="language code; default: the first pair's")]
+Names = Annotated[list[str] | None, Query(description="names of memories, repeatable; default: the caller's")]
 BASE = {"base": "the model alone, without retrieval"}
 
 
@@ -49,14 +51,29 @@ class Asked(BaseModel):
     )
 
 
-class NeighbourOut(BaseModel):
+class Signed(BaseModel):
+    """A segment's origin, and who taught it when; null where nobody signed."""
+
+    origin: str
+
+    @computed_field
+    def author(self) -> str | None:
+        """Who taught it."""
+        return signature(self.origin).author
+
+    @computed_field
+    def date(self) -> str | None:
+        """When, in UTC."""
+        return signature(self.origin).date
+
+
+class NeighbourOut(Signed):
     """A retrieved token of the memory; `weight` is its share of p_knn."""
 
     source: str
     before: str
     token: str
     after: str
-    origin: str
     id: str | None
     memory: str = Field(description="name of the store that it is from")
     distance: float
@@ -82,11 +99,10 @@ class AlternativeOut(BaseModel):
     score: float
 
 
-class MatchOut(BaseModel):
+class MatchOut(Signed):
     """The segment of the memory whose source is exactly this text."""
 
     id: str | None
-    origin: str
 
 
 class TermOut(BaseModel):
@@ -141,7 +157,7 @@ async def translate(asked: Asked, request: Request, server: Serving, caller: Cal
     """Translate texts, with the probability of each token and the segments of the memory behind it."""
     limits = server.settings
     texts = [asked.q] if isinstance(asked.q, str) else asked.q
-    server.check_size(texts)
+    server.checks.size(texts)
     beam = max(asked.beam or limits.beam, asked.alternatives + 1)
     if beam > max(limits.max_beam, limits.beam) or asked.alternatives > limits.max_alternatives:
         most = f"{limits.max_beam} beams and {limits.max_alternatives} alternatives"
@@ -157,9 +173,11 @@ async def translate(asked: Asked, request: Request, server: Serving, caller: Cal
 
 
 @router.get("/systems", response_model=SystemsOut)
-async def systems(server: Serving, caller: Calling, source: Code = None, target: Code = None) -> Any:
-    """List the systems that all memories of a pair were built for, and the memories."""
-    desk = await server.loaded(server.desk(caller, source, target))
+async def systems(
+    server: Serving, caller: Calling, source: Code = None, target: Code = None, memories: Names = None
+) -> Any:
+    """List the systems that all memories were built for, and the memories."""
+    desk = await server.loaded(server.desk(caller, source, target, memories))
     translator = desk.translator
     settings = translator.retriever.settings if translator.retriever is not None else None
     return {
