@@ -257,13 +257,13 @@ def works_of(given: argparse.Namespace) -> list[Work]:
     return works
 
 
-def configuration(works: list[Work]) -> str:
-    """The configuration of a server for all pairs."""
+def configuration(works: list[Work], *options: str) -> str:
+    """The configuration of a server for all pairs, with these options of each."""
     lines = []
     for number, store in enumerate(store for work in works for store in work.stores):
         lines += [f"[memories.m{number}]", f"store = {json.dumps(store)}"]
     for work in works:
-        lines += ["[[pairs]]", f'langs = "{work.source}-{work.target}"', f"model = {json.dumps(work.model)}"]
+        lines += ["[[pairs]]", f'langs = "{work.source}-{work.target}"', f"model = {json.dumps(work.model)}", *options]
     return "\n".join(lines)
 
 
