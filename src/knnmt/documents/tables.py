@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from knnmt.documents.content import Content
-from knnmt.documents.messages import is_text
 from knnmt.documents.patches import Patch
 from knnmt.documents.unit import Entry, State, Unit
 from knnmt.errors import UsageError
 from knnmt.languages import closeness
 from knnmt.text.inline import Inline
+from knnmt.text.words import is_text
 
 
 @dataclass(slots=True)
