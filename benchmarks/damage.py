@@ -195,7 +195,7 @@ def served(strings: Sequence[str], model: Model, langs: str) -> list[str]:
     """Through the server's `/translate`."""
     found: list[str] = []
     source, target = langs.split("-")
-    with TestClient(create_app(Translator(model))) as client:
+    with TestClient(create_app(Translator(model)), base_url="http://localhost") as client:
         for start in range(0, len(strings), TOGETHER):
             some = list(strings[start : start + TOGETHER])
             asked = {"q": some, "source": source, "target": target, "format": "text"}
