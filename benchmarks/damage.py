@@ -1,6 +1,7 @@
 """How many strings come out damaged: placeholders, tags, numbers, dates, line breaks, spaces, accelerators.
 
     python benchmarks/damage.py                              # the demo's German catalogs, German to English
+    python benchmarks/damage.py --langs en-de                # English to German
     python benchmarks/damage.py de.po other.po --marked 500 --each 100 --work FOLDER
 
 Half of the catalogs' strings are the memory, the others are translated. Strings with placeholders or tags are the
@@ -18,6 +19,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -35,7 +37,7 @@ from knnmt.model.checkpoint import Model, load
 from knnmt.server.app import create_app
 
 SEED = 1
-MODEL = "mini-de-en"
+MODELS = {"de-en": "mini-de-en", "en-de": "mini-en-de"}
 PRINTF = re.compile(r"%(?:\(\w+\)|\d+\$)?[-+0-9.]*[a-zA-Z%]")
 BRACE = re.compile(r"\{[^{}]*\}")
 IN_ORDER = re.compile(r"%[a-zA-Z]|\{\}")
@@ -172,14 +174,14 @@ def kinds_of(plain: Sequence[str], rng: random.Random) -> dict[str, tuple[Callab
 # ------------------------------------------------------------------------------------------------------ the doors
 
 
-def command(strings: Sequence[str], folder: Path) -> list[str]:
+def command(strings: Sequence[str], model: str, folder: Path) -> list[str]:
     """Through `knnmt translate` of a PO file."""
     source, target = folder / "in.po", folder / "out.po"
     header = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n'
     messages = [f'\nmsgid {json.dumps(text, ensure_ascii=False)}\nmsgstr ""\n' for text in strings]
     source.write_text(header + "".join(messages), encoding="utf-8")
     run = [sys.executable, "-c", "from knnmt.cli import main; main()", "translate", str(source), "-o", str(target)]
-    subprocess.run(run, check=True, stderr=subprocess.DEVNULL)
+    subprocess.run([*run, "--model", model], check=True, stderr=subprocess.DEVNULL)
     found: dict[str, str] = {}
     for message in re.split(r"\n\n", target.read_text(encoding="utf-8"))[1:]:
         texts = [re.findall(r'^(?:msg\w+ )?(".*")$', part, re.MULTILINE) for part in message.split("msgstr")]
@@ -189,13 +191,14 @@ def command(strings: Sequence[str], folder: Path) -> list[str]:
     return [found[text] for text in strings]
 
 
-def served(strings: Sequence[str], model: Model) -> list[str]:
+def served(strings: Sequence[str], model: Model, langs: str) -> list[str]:
     """Through the server's `/translate`."""
     found: list[str] = []
-    with TestClient(create_app(Translator(model))) as client:
+    source, target = langs.split("-")
+    with TestClient(create_app(Translator(model)), base_url="http://localhost") as client:
         for start in range(0, len(strings), TOGETHER):
             some = list(strings[start : start + TOGETHER])
-            asked = {"q": some, "source": "de", "target": "en", "format": "text"}
+            asked = {"q": some, "source": source, "target": target, "format": "text"}
             answer = client.post("/translate", json=asked)
             answer.raise_for_status()
             found += answer.json()["translatedText"]
@@ -214,6 +217,7 @@ def main() -> None:
     """Make strings, translate them, count, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("catalogs", nargs="*", type=Path, help="PO files with German strings [default: the demo's]")
+    parser.add_argument("--langs", choices=MODELS, default="de-en")
     parser.add_argument("--marked", type=int, default=3000, help="strings with placeholders or tags")
     parser.add_argument("--each", type=int, default=500, help="strings of each other kind")
     parser.add_argument("--plain", type=int, default=1000, help="strings without any, for BLEU")
@@ -223,11 +227,14 @@ def main() -> None:
     given = parser.parse_args()
     rng = random.Random(SEED)
     files = given.catalogs or [file for package in demo.PACKAGES for file in demo.files(package)]
-    segments = list({each.source: each for file in files for each in read(file, demo.LANGUAGES)}.values())
+    pairs = [each for file in files for each in read(file, demo.LANGUAGES)]
+    if given.langs == "en-de":
+        pairs = [replace(each, source=each.target, target=each.source) for each in pairs]
+    segments = list({each.source: each for each in pairs}.values())
     rng.shuffle(segments)
     memory, tested = segments[::2], segments[1::2]
     plain = [each for each in tested if not re.search(r"[%{<&\n\\_#\d]", each.source) and each.source.strip()]
-    model = load(MODEL, langs=str(demo.LANGUAGES), device="cpu")
+    model = load(MODELS[given.langs], langs=given.langs, device="cpu")
     table = Table("strings", "through", "damaged", "left", "of")
     worst = 0
     with tempfile.TemporaryDirectory() as temporary:
@@ -250,7 +257,7 @@ def main() -> None:
             while len(strings) < given.marked:
                 strings[next(more)] = None
             strings_list = list(strings)
-            remembering = Translator(model, stored(memory, model, folder))
+            remembering = Translator(model, stored(memory, model, given.langs, folder))
             for name, translator in (("base MT", base), ("with a memory", remembering)):
                 for door, settings in (("protected", None), ("unprotected", UNPROTECTED)):
                     found = translated(translator, strings_list, settings)
@@ -263,8 +270,8 @@ def main() -> None:
                     made[make()] = None
                 some = list(made)
                 worst += count(kind, "Python", some, translated(base, some), rule)
-                worst += count(kind, "command", some, command(some, Path(temporary)), rule)
-                worst += count(kind, "server", some, served(some, model), rule)
+                worst += count(kind, "command", some, command(some, MODELS[given.langs], Path(temporary)), rule)
+                worst += count(kind, "server", some, served(some, model, given.langs), rule)
         if "plain" in given.only:
             chosen = plain[: given.plain]
             sources, references = [each.source for each in chosen], [each.target for each in chosen]
@@ -275,15 +282,15 @@ def main() -> None:
     sys.exit(1 if worst else 0)
 
 
-def stored(memory: Sequence[Segment], model: Model, folder: Path) -> Datastore:
+def stored(memory: Sequence[Segment], model: Model, langs: str, folder: Path) -> Datastore:
     """A store of the memory."""
-    path = folder / "memory"
+    path = folder / f"memory-{langs}"
     if not (path / "manifest.json").exists():
         corpus = folder / "memory.jsonl"
         lines = [json.dumps({"source": each.source, "target": each.target}) + "\n" for each in memory]
         corpus.write_text("".join(lines), encoding="utf-8")
         settings = BuildSettings(clean=None)
-        Datastore.build(corpus, out=path, langs=str(demo.LANGUAGES), model=model, settings=settings)
+        Datastore.build(corpus, out=path, langs=langs, model=model, settings=settings)
     return Datastore.open(path)
 
 

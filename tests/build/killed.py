@@ -4,7 +4,6 @@ It is killed after some time, or kills itself at a step: before the n-th time th
 a file. What is asked and what is told are lines of JSON.
 """
 
-import contextlib
 import json
 import os
 import signal
@@ -12,7 +11,6 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +27,6 @@ from knnmt.model.checkpoint import Model, load
 from knnmt.store.store import Store
 
 Asked = dict[str, Any]
-
-
-@contextlib.contextmanager
-def started(model: Path) -> Iterator["subprocess.Popen[str]"]:
-    """The process, ready."""
-    command = [sys.executable, __file__, str(model)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        yield process
 
 
 def ask(process: "subprocess.Popen[str]", **asked: Any) -> Asked:

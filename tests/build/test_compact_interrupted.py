@@ -17,8 +17,10 @@ from knnmt.corpus import Segment
 from knnmt.model.checkpoint import load
 from knnmt.store.store import Store
 
+from ..ready_process import started
+from . import killed
 from .examples import parallel_text
-from .killed import ask, started
+from .killed import ask
 
 SETTINGS = BuildSettings(clean=None, cluster_size=4, systems=("fast",), batch_tokens=64, part_tokens=150)
 LESSONS = [
@@ -29,7 +31,7 @@ LESSONS = [
 
 @pytest.fixture(scope="module")
 def process(model_folder: Callable[[str], Path]) -> Iterator["subprocess.Popen[str]"]:
-    with started(model_folder("marian")) as process:
+    with started(killed.__file__, model_folder("marian")) as process:
         yield process
 
 

@@ -20,8 +20,10 @@ from knnmt.datastore import Datastore
 from knnmt.errors import StoreError
 from knnmt.store.manifest import MANIFEST, work_folder
 
+from ..ready_process import started
+from . import killed
 from .examples import parallel_text
-from .killed import ask, started
+from .killed import ask
 from .small import files
 
 QUICK: dict[str, Any] = {
@@ -100,7 +102,7 @@ class Builder:
 
 @pytest.fixture(scope="module")
 def process(model_folder: Callable[[str], Path]) -> Iterator["subprocess.Popen[str]"]:
-    with started(model_folder("marian")) as process:
+    with started(killed.__file__, model_folder("marian")) as process:
         yield process
 
 

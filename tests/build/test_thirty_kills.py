@@ -24,8 +24,10 @@ from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import Model
 from knnmt.store.manifest import MANIFEST, work_folder
 
+from ..ready_process import started
+from . import killed
 from .examples import parallel_text
-from .killed import answer, ask, begin, started
+from .killed import answer, ask, begin
 
 KILLS, IN_A_ROW = 30, 3
 SETTINGS: dict[str, Any] = {"cluster_size": 4, "batch_tokens": 64, "k_max": 7, "clean": None, "part_tokens": 150}
@@ -35,7 +37,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_runs")]
 
 @pytest.fixture(scope="module")
 def process(model_folder: Callable[[str], Path]) -> Iterator["subprocess.Popen[str]"]:
-    with started(model_folder("marian")) as process:
+    with started(killed.__file__, model_folder("marian")) as process:
         yield process
 
 

@@ -305,3 +305,19 @@ def test_xliff_children_are_in_the_order_of_the_schemas() -> None:
             children = [etree.QName(child).localname for child in element]
             ranks = [expected.index(child) if child in expected else len(expected) for child in children]
             assert ranks == sorted(ranks), children
+
+
+def test_cues_without_empty_lines_between_them() -> None:
+    data = b"1\n00:00:01,000 --> 00:00:02,000\nHello\n2\n00:00:03,000 --> 00:00:04,000\n12\nWorld\n"
+    document = opened("a.srt", data)
+    assert [unit.source.text for unit in document.units] == ["Hello", "12 World"]
+    next(document.units).set(Inline.plain("Hallo"))
+    assert document.to_bytes() == data.replace(b"Hello", b"Hallo")
+
+
+def test_a_table_that_names_its_separator() -> None:
+    for first in (b"sep=|\r\n", b'"sep=|"\n'):
+        data = first + b"source|target\r\nHello, you; there|\r\n"
+        document = opened("a.csv", data)
+        next(document.units).set(Inline.plain("Hallo|"))
+        assert document.to_bytes() == data.replace(b"there|", b'there|"Hallo|"')

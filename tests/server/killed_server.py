@@ -3,13 +3,11 @@
 What is asked is the path of a configuration; what is told is a line of JSON: port and process of the server.
 """
 
-import contextlib
 import json
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -23,16 +21,6 @@ from knnmt.server.config import read_config
 from knnmt.server.listener import configured
 from knnmt.server.model_pool import ModelPool
 from knnmt.server.people import ANYONE
-
-
-@contextlib.contextmanager
-def started(model: Path) -> Iterator["subprocess.Popen[str]"]:
-    """The process, ready."""
-    command = [sys.executable, __file__, str(model)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as made:
-        assert made.stdout is not None
-        assert made.stdout.readline() == "ready\n"
-        yield made
 
 
 def begin(process: "subprocess.Popen[str]", config: Path) -> tuple[int, int]:

@@ -33,8 +33,8 @@ class Store:
 
     def __init__(self) -> None:
         self.manifest = SimpleNamespace(languages="de-en")
-        sizes = {"segments": 0}
-        self.parts = (SimpleNamespace(provides=lambda array: False, sizes=sizes),)  # built for no system
+        self.sizes = {"segments": 0}
+        self.parts = (SimpleNamespace(provides=lambda array: False, sizes=self.sizes),)  # built for no system
         self.removed = set[int]()
         self.held: dict[str, Segment] = {}
         self.memory_names = ("project",)
@@ -58,10 +58,11 @@ class Store:
     def lessons(self) -> Any:
         return SimpleNamespace(taught=self.held)
 
-    @property
-    def taught(self) -> Any:
-        unfolded = [SimpleNamespace(segment=segment) for segment in self.held.values()]
-        return (SimpleNamespace(unfolded=unfolded, number=lambda one: list(self.held).index(one.segment.id)),)
+    def sealed(self) -> Iterator[tuple[int, Segment]]:
+        return iter(())
+
+    def unsealed(self) -> list[tuple[int, Segment]]:
+        return list(enumerate(self.held.values()))
 
     @property
     def version(self) -> int:

@@ -148,7 +148,7 @@ def test_a_project_counts_before_its_company(client: TestClient) -> None:
     assert client.post("/translate", json=asked).json()["translatedText"] == PROJECT
     near = translated(client, q="der Hund schläft im Garten", evidence=True)
     assert {one["memory"] for token in near["tokens"] for one in token["neighbours"]} == {"project", "company"}
-    assert client.post("/v1/translate", json={"q": TEXT, "target": "de", "memories": ["company"]}).status_code == 400
+    assert client.post("/v1/translate", json={"q": TEXT, "target": "de", "memories": ["company"]}).status_code == 404
 
 
 def test_what_a_project_was_built_from_counts_before_a_lesson_of_its_company(client: TestClient, place: Path) -> None:

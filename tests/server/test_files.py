@@ -26,6 +26,7 @@ from knnmt.server.spool import PREFIX, Spool, remove_abandoned
 from .conftest import Serve
 from .real import serving
 from .standin import StandIn
+from .team import team
 
 PO = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n' + "".join(
     f'msgid "{text}"\nmsgstr "{done}"\n\n' for text, done in (("Datei öffnen", ""), ("Ende", "End"), ("Speichern", ""))
@@ -310,3 +311,24 @@ def test_a_server_does_not_wait_for_a_document_that_takes_long_to_read(monkeypat
         httpx.post(f"http://127.0.0.1:{port}/v1/files", files={"file": ("a.txt", "ja")})
         begun = time.monotonic()
     assert time.monotonic() - begun < 3
+
+
+def test_the_language_of_a_document_is_detected(tmp_path: Path) -> None:
+    english = "The dog sleeps in the garden, and the cat sits at the window.\nWhere is the book that I gave you?\n"
+    german = "Der Hund schläft im Garten, und die Katze sitzt am Fenster.\nWo ist das Buch, das ich dir gab?\n"
+    french = "Le chien dort dans le jardin, et le chat est assis à la fenêtre.\nOù est le livre que je t'ai donné ?\n"
+    ada = {"Authorization": "Bearer ada"}
+    with TestClient(team(tmp_path), base_url="http://localhost", headers=ada) as client:
+
+        def sent(text: str, **fields: str) -> Any:
+            return client.post("/v1/files", files={"file": ("a.txt", text)}, data=fields)
+
+        assert sent(english, source="auto").json()["result"] == "a_de.txt"
+        assert sent(german, source="auto").json()["result"] == "a_en.txt"
+        assert sent(german, source="auto", target="en").json()["result"] == "a_en.txt"
+        assert sent("7\n", source="auto").status_code == 202  # nothing to go by
+        refused = sent(french, source="auto")
+        assert (refused.status_code, refused.json()["error"]) == (400, "fr is not supported")
+        files = {"file": ("a.txt", french)}
+        assert client.post("/translate_file", files=files, data={"source": "auto", "target": "en"}).status_code == 400
+        assert client.post("/v2/document", files=files, data={"target_lang": "EN-US"}).status_code == 400

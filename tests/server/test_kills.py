@@ -27,7 +27,9 @@ from knnmt.server.review import ReviewQueue
 from knnmt.store.journal import Journal
 
 from ..build.examples import parallel_text
-from .killed_server import begin, started
+from ..ready_process import started
+from . import killed_server
+from .killed_server import begin
 
 KILLS = 50
 PEOPLE = {"tina": "translate", "theo": "teach", "rita": "review", "ada": "admin"}
@@ -38,7 +40,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 
 @pytest.fixture(scope="module")
 def process(model_folder: Callable[[str], Path]) -> Iterator["Popen[str]"]:
-    with started(model_folder("marian")) as process:
+    with started(killed_server.__file__, model_folder("marian")) as process:
         yield process
 
 

@@ -61,7 +61,7 @@ def test_requests_are_bounded(client: TestClient, serve: Serve) -> None:
         assert client.get("/v1/matches", params={"q": "a"} | change).status_code == 400, change
     assert client.post("/v1/matches", json={"q": "x" * 60_000}).status_code == 400
     assert client.post("/v1/matches", json={"q": "a", "memories": ["nowhere"]}).status_code == 404
-    assert client.post("/v1/matches", json={"q": "a", "source": "fr"}).status_code == 400
+    assert client.post("/v1/matches", json={"q": "a", "source": "fr"}).status_code == 404
     assert serve(StandIn()).post("/v1/matches", json={"q": "a"}).json() == {"matches": [[]]}
 
 
@@ -70,7 +70,7 @@ def test_clients_of_amagama_get_theirs(client: TestClient) -> None:
     found = client.get("/tmserver/de/en/unit/Datei%20%C3%B6ffnen?min_similarity=50").json()
     assert [(each["target"], each["quality"]) for each in found][:2] == [("Open file", 100.0), ("Close file", 50.0)]
     assert client.get("/tmserver/de/en/unit/a/b%3Fc").json() == []
-    assert client.get("/tmserver/en/fr/unit/a").status_code == 400
+    assert client.get("/tmserver/en/fr/unit/a").status_code == 404
 
 
 def test_sealed_parts_are_indexed_once_and_lessons_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

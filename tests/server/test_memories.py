@@ -63,7 +63,7 @@ def test_the_last_of_several_memories_learns(client: TestClient, stores: list[Pa
     assert offered["default"] in common
     assert offered["memories"] == ["company", "project"]
     missing = next(name for name in SYSTEMS if name not in common)
-    assert client.post("/v1/translate", json={"q": TEXT, "system": missing}).status_code == 400
+    assert client.post("/v1/translate", json={"q": TEXT, "system": missing}).status_code == 404
 
     asked = {"q": TEXT, "source": "de", "target": "en"}
     assert client.post("/suggest", json=asked | {"s": LESSON}).json() == {"success": True}

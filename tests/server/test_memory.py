@@ -207,3 +207,15 @@ def test_a_lesson_with_tags_is_used_in_html(client: TestClient) -> None:
     assert client.post("/suggest", json=asked | {"s": "Click <b>Save</b>"}).status_code == 200
     for kind in ("html", "text"):
         assert client.post("/translate", json=asked | {"format": kind}).json()["translatedText"] == "Click <b>Save</b>"
+
+
+def test_a_search_need_not_stand_in_the_address(client: TestClient, standin: StandIn) -> None:
+    client.post("/v1/memory", json=[{"source": f"Text {n}", "target": f"text {n}", "id": str(n)} for n in range(12)])
+    asked = {"q": "text 1", "offset": 1, "limit": 2}
+    found = client.post("/v1/memory/search", json=asked).json()
+    assert found == client.get("/v1/memory", params=asked).json()
+    assert [each["id"] for each in found["segments"]] == ["10", "11"]
+    assert client.post("/v1/memory/search", json={}).json()["total"] == 12
+    for wrong in ({"limit": 0}, {"limit": "5"}, {"q": "x" * 1001}, {"order": "random"}, {"what": 1}):
+        assert client.post("/v1/memory/search", json=wrong).status_code == 400, wrong
+    assert client.post("/v1/memory/search", json={"memory": ["nowhere"]}).status_code == 404

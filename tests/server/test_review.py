@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 import knnmt.cli  # noqa: F401  the commands register themselves
 from knnmt.cli.app import app
 from knnmt.errors import DataError, UsageError
+from knnmt.server import review
 from knnmt.server.access import add_key, read_keys
 from knnmt.server.logs import JsonFormatter
 from knnmt.server.people import Caller
-from knnmt.server.review import ReviewQueue
+from knnmt.server.review import ReviewQueue, Suggestion
 from knnmt.server.state import State
 
 from .team import KEYS, team
@@ -140,3 +141,38 @@ def test_a_log_for_machines() -> None:
     assert (entry["method"], entry["route"], entry["status"], entry["ms"]) == ("GET", "/", 200, 1.5)
     other = logging.LogRecord("knnmt", logging.ERROR, "", 0, "no %s", ("room",), None)
     assert json.loads(JsonFormatter().format(other))["message"] == "no room"
+
+
+def test_what_was_decided_does_not_stay_in_the_journal_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(review, "SETTLED", 10)
+    path = tmp_path / "review.journal"
+    queue = ReviewQueue(path)
+    (kept,) = queue.suggest([Suggestion("handbook", "eins", "one", "", "tina")])
+    sizes = []
+    for number in range(100):
+        (id,) = queue.suggest([Suggestion("handbook", f"Text {number}", "text", "", "tina")])
+        queue.decide(id, "rejected", "rita")
+        sizes.append(path.stat().st_size)
+    assert max(sizes[50:]) <= max(sizes[:50])
+    again = ReviewQueue(path)  # which rewrites it too
+    assert [each.id for each in again.waiting(Caller("rita", "review"))] == [kept]
+    assert path.stat().st_size < max(sizes) / 2
+    again.suggest([Suggestion("handbook", "zwei", "two", "", "tina")])
+    assert len(ReviewQueue(path)) == 2
+    again.decide(kept, "accepted", "rita")
+    assert len(ReviewQueue(path)) == 1
+
+
+def test_a_queue_that_cannot_be_rewritten_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "review.journal"
+    queue = ReviewQueue(path)
+    first, second = queue.suggest([Suggestion("handbook", text, "x", "", "tina") for text in ("eins", "zwei")])
+    queue.decide(first, "rejected", "rita")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("knnmt.store.journal.write_whole", full)
+    assert [each.id for each in ReviewQueue(path).waiting(Caller("rita", "review"))] == [second]

@@ -128,7 +128,8 @@ def test_every_route_has_its_rights() -> None:
     routes = set()
     for route in routes_of(team(None).routes):
         methods = {"GET"} if isinstance(route, Mount) else route.methods - {"HEAD"}
-        routes |= {(method, route.path) for method in methods}
+        path = f"{route.path}/{{file:path}}" if isinstance(route, Mount) else route.path
+        routes |= {(method, path) for method in methods}
     assert routes == set(RIGHTS)
     tried = {(method, path) for method, path, _, _ in CALLS}
     missing = [

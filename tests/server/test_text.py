@@ -1,5 +1,7 @@
 """Texts through the server: what the pipeline keeps, it keeps here too, in plain text and in HTML."""
 
+import re
+
 from starlette.testclient import TestClient
 
 from knnmt.translate import Translation
@@ -46,3 +48,13 @@ def test_what_was_taught_in_several_lines_is_used(client: TestClient) -> None:
     lesson = {"q": "Guten Tag\nBis bald", "s": "Hello\nSee you"}
     client.post("/suggest", json=lesson | pair)
     assert client.post("/translate", json={"q": lesson["q"], **pair}).json()["translatedText"] == lesson["s"]
+
+
+def test_attributes_that_people_read_are_translated(client: TestClient) -> None:
+    page = '<p><img src="a.png" alt="ein Hund"> <input placeholder="Name eingeben" title="Ihr Name" value="x"></p>'
+    found = client.post("/translate", json={"q": page, "source": "de", "target": "en", "format": "html"}).json()
+    for name, text in (("alt", "ein' Hund'"), ("placeholder", "Name' eingeben'"), ("title", "Ihr' Name'")):
+        written = text.replace("'", "(?:'|&#x27;|&#39;|&apos;)")
+        assert re.search(f'{name}="{written}"', found["translatedText"]), found
+    assert 'src="a.png"' in found["translatedText"]
+    assert 'value="x"' in found["translatedText"]

@@ -265,7 +265,7 @@ TEXT = st.lists(WORDS, max_size=4).map(lambda some: " ".join(html.escape(word, q
 LEAF = TEXT | st.sampled_from(
     [
         "<br>",
-        "<img alt='a > b' src=\"x\">",
+        "<img data-x='a > b' src=\"x\">",
         "<!-- c -->",
         "<wbr>",
         "<x id='1'/>",
@@ -274,7 +274,7 @@ LEAF = TEXT | st.sampled_from(
         '<a name="&quot;"></a>',
     ]
 )
-TAGS = st.sampled_from(["b", 'a href="?a=1&amp;b=2"', "i class='x'", "span title=x"])
+TAGS = st.sampled_from(["b", 'a href="?a=1&amp;b=2"', "i class='x'", "span id=x"])
 
 
 def wrapped(tag: str, inside: str) -> str:
@@ -390,3 +390,65 @@ def whole(node: object) -> Iterator[str]:
 
 def depth(node: object) -> int:
     return 1 + max(map(depth, node.children), default=0) if isinstance(node, Element) else 0
+
+
+# ------------------------------------------------------------------------------------------------- attributes
+
+
+def shouted(text: str) -> str:
+    """HTML with every text in capitals."""
+    return translate_html(text, lambda texts: [text.upper() for text in texts], same)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('<p>Das <img alt="ein Haus" src=haus.png> hier.</p>', '<p>DAS <img alt="EIN HAUS" src=haus.png> HIER.</p>'),
+        ("<div title='Sag &quot;ja&quot;'>Nein</div>", "<div title='SAG \"JA\"'>NEIN</div>"),
+        ("<input placeholder=Name value=Wert>", '<input placeholder="NAME" value=Wert>'),
+        ("<input type=Submit value=Los>", '<input type=Submit value="LOS">'),
+        ('<textarea placeholder="Text" title>Text</textarea>', '<textarea placeholder="TEXT" title>Text</textarea>'),
+        (
+            '<a aria-label="Mehr" title="Mehr" href="/mehr">X</a>',
+            '<a aria-label="MEHR" title="MEHR" href="/mehr">X</a>',
+        ),
+        ('<meta name="description" content="Kurz">', '<meta name="description" content="KURZ">'),
+        ('<meta name="robots" content="none">', '<meta name="robots" content="none">'),
+        ('<option label="eins" value="eins">zwei', '<option label="EINS" value="eins">ZWEI</option>'),
+        ('<b translate="no" title="Haus">Haus</b>', '<b translate="no" title="Haus">Haus</b>'),
+        ('<p class="a notranslate"><i title="Haus">x</i></p>', '<p class="a notranslate"><i title="Haus">x</i></p>'),
+        ('<link rel="stylesheet" title="dunkel">', '<link rel="stylesheet" title="dunkel">'),
+        ('<b title="a" TITLE="b">x</b>', '<b title="A" TITLE="b">X</b>'),
+    ],
+)
+def test_attributes_that_people_read_are_texts(text: str, expected: str) -> None:
+    assert shouted(text) == expected
+
+
+def test_a_page_can_be_written_with_several_translations() -> None:
+    page = HtmlDocument('<p title="ja">Nein</p>')
+    assert page.texts == ["Nein", "ja"]
+    assert page.tagged == [False, False]
+    assert page.translated(["No", "yes"], same) == '<p title="yes">No</p>'
+    assert page.translated(["Nope", "yeah"], same) == '<p title="yeah">Nope</p>'
+    assert page.translated(page.texts, same) == '<p title="ja">Nein</p>'
+
+
+def test_a_translated_attribute_cannot_leave_its_quotes() -> None:
+    page = HtmlDocument("<i title='ja'></i><i title=ja></i><i title=\"ja\"></i>")
+    found = page.translated(["'\"><script>"] * 3, same)
+    assert "<script" not in found
+    parsed = [value for _, attributes in Seen(found).starts for _, value in attributes]
+    assert parsed == ["'\"><script>"] * 3
+
+
+class Seen(HTMLParser):
+    """The start tags of a page, as another parser sees them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.starts: list[tuple[str, list[tuple[str, str | None]]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.starts.append((tag, attrs))

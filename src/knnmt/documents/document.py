@@ -1,5 +1,6 @@
 """A document: a file as entries with units, and the same file with its translations."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,8 @@ from knnmt.documents.unit import Entry, Left, Unit
 from knnmt.errors import DataError, UsageError
 from knnmt.files import write_whole
 from knnmt.languages import Languages
+
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a character, which no encoding has
 
 
 class Document:
@@ -67,6 +70,10 @@ def open_document(
     chosen = format_of(name, data, format)
     content = replace(chosen.decoded(data, name), languages=languages, columns=columns)
     try:
-        return Document(chosen, content, chosen.read(content))
+        document = Document(chosen, content, chosen.read(content))
     except RecursionError:
         raise DataError(f"{name}: nested too deeply; this is no {chosen.label} file of a translator") from None
+    for unit in document.units:
+        if _SURROGATE.search(unit.source.text):
+            raise DataError(f"{name}:{unit.line}: lone surrogate in an escape sequence; correct the text")
+    return document

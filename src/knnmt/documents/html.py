@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from knnmt.documents.content import Content
-from knnmt.documents.html_attributes import Attribute
-from knnmt.documents.html_attributes import attributes as attributes_of
 from knnmt.documents.patches import Patch, sliced
 from knnmt.documents.unit import Entry, Heading, Unit, Value
 from knnmt.languages import closeness
+from knnmt.text.html_attributes import Attribute, attributes_of, not_translated, read_by_people
 from knnmt.text.html_tree import BLOCK, KEPT, VOID
 from knnmt.text.inline import Code, Inline
 
@@ -24,7 +23,6 @@ _TOKEN = re.compile(
     r"""|<(?P<end>/?)(?P<name>[A-Za-z][^\s/<>]*+)(?P<rest>(?:[^<>"']++|"[^"]*"|'[^']*')*+)>|(?P<text>[^<]++|<)""",
     re.DOTALL,
 )
-_KEEP = re.compile(r"""\stranslate\s*=\s*["']?no\b|\sclass\s*=\s*(?:"[^"]*|'[^']*)?\bnotranslate\b""", re.IGNORECASE)
 _LANGUAGE = re.compile(r"""\s(?:xml:)?lang\s*=\s*["']?([A-Za-z][\w-]*)""", re.IGNORECASE)
 _LETTER = re.compile(r"[^\W\d_]")
 _SPACE = re.compile(r"[ \t\r\n\f]+")
@@ -81,7 +79,7 @@ def _entries(content: Content, runs: list[list[_Piece]], attributes: list[Attrib
 
 
 def _attribute(content: Content, found: Attribute) -> Value:
-    unit = Unit(Inline.plain(found.text), line=content.line(found.start), key=found.name)
+    unit = Unit(Inline.plain(found.value), line=content.line(found.start), key=found.name)
     return Value(unit, found.start, found.end, lambda target: found.written(target.text))
 
 
@@ -99,11 +97,14 @@ def _runs(text: str, attributes: list[Attribute]) -> Iterator[list[_Piece]]:
             run.append(_Piece(start, at))
             continue
         rest = found["rest"]
-        kept = not closing and name not in VOID and (name in KEPT or bool(_KEEP.search(rest)))
+        own, _ = attributes_of(rest + ">", 0) or ([], 0)
+        kept = not closing and name not in VOID and (name in KEPT or not_translated(own))
+        if not closing:
+            read = read_by_people(name, own)
+            offset = found.start("rest")
+            attributes += (each._replace(start=offset + each.start, end=offset + each.end) for each in read)
         if kept and not rest.endswith("/"):
             at = _end_of(text, at, name)
-        elif not closing and not _KEEP.search(rest):
-            attributes += attributes_of(name, rest, found.start("rest"))
         if name in BLOCK:
             yield run
             run = []

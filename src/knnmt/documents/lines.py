@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 
 from knnmt.documents.content import Content
-from knnmt.documents.messages import is_text
 from knnmt.documents.unit import Entry, Unit, Value
 from knnmt.text.inline import Inline
+from knnmt.text.words import is_text
 
 _LINE = re.compile(r"[^\r\n]+")
 

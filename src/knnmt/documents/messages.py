@@ -7,15 +7,9 @@ from knnmt.documents.content import Content
 from knnmt.documents.unit import Entry, Left, Unit, Value
 from knnmt.text.icu import pieces
 from knnmt.text.inline import Inline
+from knnmt.text.words import is_text
 
 ICU = re.compile(r"\{\s*[\w.-]+\s*,\s*(?:plural|select|selectordinal)\s*,")
-_LETTER = re.compile(r"[^\W\d_]")
-_ADDRESS = re.compile(r"\s*(?:[a-z][a-z0-9+.-]*://|mailto:|www\.)\S*\s*", re.IGNORECASE)
-
-
-def is_text(value: str) -> bool:
-    """Whether there is anything to translate: letters, and not only an address."""
-    return bool(_LETTER.search(value)) and not _ADDRESS.fullmatch(value)
 
 
 def message(content: Content, key: str, value: str, start: int, end: int, write: Callable[[str], str]) -> Entry | None:

@@ -12,10 +12,10 @@ from itertools import groupby
 from typing import NamedTuple
 
 from knnmt.documents.content import Content
-from knnmt.documents.messages import is_text
 from knnmt.documents.patches import Patch, sliced
 from knnmt.documents.unit import Entry, Unit
 from knnmt.text.inline import Code, Inline
+from knnmt.text.words import is_text
 
 MOST_PAIRS = 50  # bookmarks and the like that are paired in a paragraph: more would take time
 

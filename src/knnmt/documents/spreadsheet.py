@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterator
 
 from knnmt.documents.content import Content
 from knnmt.documents.markup import Element, elements, escape, prefixes_of, unescaped
-from knnmt.documents.messages import is_text
 from knnmt.documents.runs import Dialect, Paragraph, Token, Xml
 from knnmt.documents.unit import Entry, Left
+from knnmt.text.words import is_text
 
 _NAMESPACES = dict.fromkeys(
     ("http://schemas.openxmlformats.org/spreadsheetml/2006/main", "http://purl.oclc.org/ooxml/spreadsheetml/main"), "x"

@@ -10,6 +10,7 @@ from knnmt.text.inline import Code, Inline
 
 _TIME = r"(?:\d+:)?\d{1,2}:\d{2}[.,]\d{3}"
 _TIMING = re.compile(rf"[ \t]*{_TIME}[ \t]+-->[ \t]+{_TIME}[^\r\n]*(?:\r?\n|\Z)")
+_NEXT = re.compile(rf"(?:\d+[ \t]*\r?\n)?{_TIMING.pattern}")  # a cue, also where no empty line ends the one before
 _LINE = re.compile(r"[^\r\n]*(?:\r?\n|\Z)")
 _CODE = re.compile(r"</?(?:[a-zA-Z][^<>\r\n]*|\d[\d:.]*)>|\{\\[^}\r\n]*\}")
 _CLOSING = re.compile(r"</([a-zA-Z]+)")
@@ -44,7 +45,10 @@ def _cues(content: Content, *, vtt: bool) -> Iterator[Entry]:
         timings += 1
         at = timing.end()
         lines = []
-        while at < len(text) and (line := _LINE.match(text, at)) is not None and line[0].strip():
+        while at < len(text) and not _NEXT.match(text, at):
+            line = _LINE.match(text, at)
+            if line is None or not line[0].strip():
+                break
             lines.append((at, at + len(line[0].rstrip("\r\n"))))
             at = line.end()
         groups = [[line] for line in lines]

@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from knnmt.documents.content import Content
-from knnmt.documents.messages import is_text
 from knnmt.documents.patches import Patch
 from knnmt.documents.unit import Entry, State, Unit
 from knnmt.errors import UsageError
 from knnmt.languages import closeness
 from knnmt.text.inline import Inline
+from knnmt.text.words import is_text
+
+_SEPARATOR = re.compile(r'"?sep=([^"\r\n])"?\r?\n')  # a line above the header
 
 
 @dataclass(slots=True)
@@ -26,7 +28,9 @@ class _Cell:
 
 
 def read_csv(content: Content) -> Iterator[Entry]:
-    """The rows below the header, with the separator that the header has most of."""
+    """The rows below the header, with the separator that Excel's `sep=` names, or that the header has most of."""
+    if (named := _SEPARATOR.match(content.text)) is not None:
+        return _read(content, named[1], named.end())
     head = content.text.partition("\n")[0]
     return _read(content, max((";", ",", "\t"), key=head.count))
 
@@ -36,8 +40,8 @@ def read_tsv(content: Content) -> Iterator[Entry]:
     return _read(content, "\t")
 
 
-def _read(content: Content, separator: str) -> Iterator[Entry]:
-    rows = _rows(content, separator)
+def _read(content: Content, separator: str, start: int = 0) -> Iterator[Entry]:
+    rows = _rows(content, separator, start)
     names = [cell.value.strip() for cell in next(rows, [])]
     source, target = _columns(content, names)
     for row in rows:
@@ -50,8 +54,8 @@ def _read(content: Content, separator: str) -> Iterator[Entry]:
             yield _Row(content, row[source], row[target], separator, names[source] if source == target else "")
 
 
-def _rows(content: Content, separator: str) -> Iterator[list[_Cell]]:
-    text, at = content.text, 0
+def _rows(content: Content, separator: str, at: int) -> Iterator[list[_Cell]]:
+    text = content.text
     plain = re.compile(rf"[^{re.escape(separator)}\r\n]*")
     quoted = re.compile(r'"(?:[^"]|"")*+"')
     row: list[_Cell] = []

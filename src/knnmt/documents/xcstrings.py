@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from knnmt.documents.content import Content
 from knnmt.documents.json_tree import Node, Writer, indentation, parse, writer
-from knnmt.documents.messages import is_text
 from knnmt.documents.patches import Patch
 from knnmt.documents.plurals import plurals_of
 from knnmt.documents.unit import Entry, Left, State, Unit
 from knnmt.languages import closeness
 from knnmt.text.inline import Inline
+from knnmt.text.words import is_text
 
 _STATES = {State.FUZZY: "needs_review", State.TRANSLATED: "translated", State.UNTRANSLATED: "new"}
 _STEP = "  "  # by which Xcode indents

@@ -14,7 +14,6 @@ from typing import Any
 import anyio.to_thread
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel
@@ -27,9 +26,11 @@ from knnmt.languages import Languages
 from knnmt.server.access import Doorkeeper, read_keys
 from knnmt.server.api_reference import api_reference
 from knnmt.server.caller_glossaries import CallerGlossaries
+from knnmt.server.checks import RequestChecks
 from knnmt.server.config import ServerConfig, keys_of, read_config
-from knnmt.server.dependencies import Server, Serving, known
-from knnmt.server.desks import Desks
+from knnmt.server.dependencies import Serving, known
+from knnmt.server.description import openapi
+from knnmt.server.desks import Desks, NoPairError
 from knnmt.server.document_jobs import DocumentJobs
 from knnmt.server.fields import explained
 from knnmt.server.imports import Imports
@@ -39,6 +40,7 @@ from knnmt.server.middleware import FAILED, GuardMiddleware
 from knnmt.server.model_pool import ModelPool
 from knnmt.server.opening import open_desks
 from knnmt.server.people import ANYONE, READER, Caller, Key
+from knnmt.server.reloading import Reloader
 from knnmt.server.routes import (
     admin,
     callers,
@@ -52,9 +54,11 @@ from knnmt.server.routes import (
     review,
     translation,
 )
+from knnmt.server.server import Server
 from knnmt.server.settings import ServerSettings
 from knnmt.server.spool import Spool, remove_abandoned
 from knnmt.server.state import State
+from knnmt.server.teaching import Teaching
 from knnmt.server.work_items import UnavailableError, log_failure
 from knnmt.server.worker import Worker
 from knnmt.text.glossary import Glossary
@@ -66,6 +70,7 @@ CORS_HEADERS = ("Authorization", "Content-Type")
 NO_ROOM = {errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM}  # of a disk
 OPERATOR = Caller("(signal)", "admin")  # who sends SIGHUP
 EXPIRY = 60.0  # seconds between two looks for documents to remove
+OWN = ("/v1/", "/tmserver/")  # where languages that the server does not translate are not found
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -123,9 +128,9 @@ def create_team_app(config: ServerConfig, path: Path | None = None, pool: ModelP
     pool.budget = config.memory
     app = create_app_of(open_desks(config, pool), config.server, keys_of(config, config.server.keys), config.state)
     server: Server = app.state.server
-    server.pool, server.config, server.suggestions = pool, path, config.suggestions
-    if path is not None:
-        server.configured = read_config(path).server  # options may have overridden it
+    server.pool, server.teaching.suggestions = pool, config.suggestions
+    if path is not None:  # options may have overridden its settings
+        app.state.reloader = Reloader(server, path, read_config(path).server)
     return app
 
 
@@ -138,16 +143,17 @@ def create_app_of(desks: Desks, settings: ServerSettings, keys: Sequence[Key], s
     doorkeeper = Doorkeeper(keys, settings.rate_limit, ANYONE if settings.teach else READER)
     opened = None if state is None else State(state)
     imports = Imports(worker, metrics)
+    checks, teaching = RequestChecks(settings), Teaching(settings, worker, metrics, opened)
     server = Server(
-        desks, settings, worker, doorkeeper, metrics, imports, documents, spool, opened, configured=settings
-    )
+        desks, settings, worker, doorkeeper, metrics, imports, documents, spool, checks, teaching, opened
+    )  # fmt: skip
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         worker.start()
         await anyio.to_thread.run_sync(remove_abandoned)
         expiry = asyncio.create_task(_expire(documents, settings.file_lifetime))
-        with _reload_on_hangup(server):
+        with _reload_on_hangup(app):
             yield
         expiry.cancel()
         await anyio.to_thread.run_sync(server.stop)
@@ -164,6 +170,7 @@ def create_app_of(desks: Desks, settings: ServerSettings, keys: Sequence[Key], s
         default_response_class=Answer,
     )
     app.state.server = server
+    app.state.reloader = Reloader(server)
     app.state.glossaries = CallerGlossaries() if server.state is None else server.state.glossaries
     app.state.characters = Counter[str | None]()  # that callers sent to DeepL's API
     app.state.matches = MatchIndex()
@@ -183,7 +190,7 @@ def create_app_of(desks: Desks, settings: ServerSettings, keys: Sequence[Key], s
     _add_monitoring(app)
     _add_page(app)
     _add_error_handlers(app)
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    app.openapi = lambda: openapi(app, server.pairs(), settings)  # type: ignore[method-assign]
     if settings.cors:
         app.add_middleware(
             CORSMiddleware,
@@ -196,13 +203,14 @@ def create_app_of(desks: Desks, settings: ServerSettings, keys: Sequence[Key], s
 
 
 @contextlib.contextmanager
-def _reload_on_hangup(server: Server) -> Iterator[None]:
+def _reload_on_hangup(app: FastAPI) -> Iterator[None]:
     """Reload on SIGHUP, where there is one and this is the main thread."""
     running: set[asyncio.Task[None]] = set()
 
     async def reload() -> None:
         try:
-            waiting = await server.reload(OPERATOR)
+            reloader: Reloader = app.state.reloader
+            waiting = await reloader.reload(OPERATOR)
             _log.info("reloaded%s", f"; restart the server to change {', '.join(waiting)}" if waiting else "")
         except (KnnmtError, UnavailableError) as error:
             _log.error("not reloaded: %s", error)
@@ -297,6 +305,11 @@ def _add_error_handlers(app: FastAPI) -> None:
         log_failure(_log, error)
         return Answer({"error": FAILED}, 500)
 
+    @app.exception_handler(NoPairError)
+    async def no_pair(request: Request, error: NoPairError) -> Answer:
+        # for LibreTranslate and DeepL, the request is invalid
+        return Answer({"error": str(error)}, 404 if request.url.path.startswith(OWN) else 400)
+
     @app.exception_handler(KnnmtError)
     async def failed(_: Request, error: KnnmtError) -> Answer:
         if isinstance(error, DataError | UsageError):
@@ -307,16 +320,3 @@ def _add_error_handlers(app: FastAPI) -> None:
             )
         log_failure(_log, error)
         return Answer({"error": FAILED}, 500)
-
-
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI schema, without FastAPI's 422: validation errors are 400 here."""
-    if app.openapi_schema is None:
-        schema = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-        for methods in schema["paths"].values():
-            for about in methods.values():
-                about["responses"].pop("422", None)
-        for name in ("HTTPValidationError", "ValidationError"):
-            schema["components"]["schemas"].pop(name, None)
-        app.openapi_schema = schema
-    return app.openapi_schema

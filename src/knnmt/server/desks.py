@@ -3,15 +3,19 @@
 A desk is made for each request and costs nothing; translators, which hold a model and opened stores, are shared.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import anyio.to_thread
 from fastapi import HTTPException
 
+from knnmt.errors import UsageError
 from knnmt.languages import Languages, closeness
 from knnmt.server.detection import Pair, languages_of, name_of
 from knnmt.server.glossaries import Glossaries
 from knnmt.server.people import Caller
+from knnmt.server.work_items import UnavailableError
 from knnmt.store.store import Store
 from knnmt.text.glossary import Glossary
 from knnmt.translate import Translator
@@ -94,6 +98,21 @@ class Desk:
         return self.direction.translator(self.memories)
 
 
+async def loaded(desk: Desk, seconds: float) -> Desk:
+    """The desk, after its model is loaded; 503 if that takes longer than so many seconds."""
+    if not desk.loaded:
+        try:
+            load = anyio.to_thread.run_sync(lambda: desk.translator, abandon_on_cancel=True)
+            await asyncio.wait_for(load, seconds)
+        except TimeoutError:
+            raise UnavailableError(f"the model for {desk.languages} is being loaded: try again later", 5) from None
+    return desk
+
+
+class NoPairError(UsageError):
+    """The server does not translate from one of these languages to the other, in LibreTranslate's words."""
+
+
 class Desks:
     """The pairs and the memories of a server."""
 
@@ -119,7 +138,7 @@ class Desks:
     def desk(
         self, caller: Caller, source: str | None, target: str | None, memories: Sequence[str] | None = None
     ) -> Desk:
-        """The desk for a pair, or the first that fits what is given: 400 if there is none, 404 for unknown memories."""
+        """The desk for a pair, or the first that fits what is given; 404 for memories that do not fit or exist."""
         named = None if memories is None else [self.memory(caller, name) for name in memories]
         if source is None and target is None and named:
             source, target = named[0].languages.source, named[0].languages.target
@@ -131,7 +150,7 @@ class Desks:
             for memory in chosen:
                 if not fits(memory.languages, direction.languages):
                     raise HTTPException(
-                        400, f"{memory.name} is a memory for {memory.languages}, not {direction.languages}"
+                        404, f"{memory.name} is a memory for {memory.languages}, not {direction.languages}"
                     )
         fitting = [memory for memory in chosen if memory.learns]
         own = (memory for memory in fitting if caller.may("teach", memory.name))
@@ -164,9 +183,9 @@ class Desks:
         known = [tag for pair in self.pairs() for tag in (pair.source, pair.target)]
         for code in (target, source):
             if code is not None and not any(closeness(tag, code) for tag in known):
-                raise HTTPException(400, f"{code} is not supported")
+                raise NoPairError(f"{code} is not supported")
         to, of = (f"{name_of(code)} ({code})" if code else "any language" for code in (target, source or "auto"))
-        raise HTTPException(400, f"{to} is not available as a target language from {of}")
+        raise NoPairError(f"{to} is not available as a target language from {of}")
 
 
 def fits(one: Languages, other: Languages) -> bool:

@@ -2,17 +2,27 @@
 
 import json
 from collections.abc import Collection
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qsl
 
 from fastapi import HTTPException, Request
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, BeforeValidator, StrictBool, ValidationError, WithJsonSchema
 
 Model = TypeVar("Model", bound=BaseModel)
 MAX_FIELDS = 64  # of a form
 NO_FIELDS = frozenset({"body", "query", "path", "str", "int", "float", "bool"})  # other parts of pydantic's `loc`
 SECRET = frozenset({"api_key"})  # what an address must not contain: it ends up in logs
+NAMES = {"propertyNames": {"pattern": r"^[^\x00-\x1f\x7f]*$"}}  # of a form: they stand in headers
 MISSING = ("missing", "string_too_short", "too_short")
+FLAGS: dict[Any, bool] = {"0": False, "1": True, "false": False, "true": True}
+
+
+Flag = Annotated[
+    StrictBool,
+    BeforeValidator(lambda given: FLAGS.get(given, given) if isinstance(given, str) else given),
+    WithJsonSchema({"enum": [False, True, *FLAGS]}),
+]
+"""Yes or no, in JSON or as the text of a form."""
 
 
 async def fields(request: Request, model: type[Model]) -> Model:
@@ -97,8 +107,17 @@ def body_schema(model: type[BaseModel]) -> dict[str, Any]:
     """The OpenAPI description of a request body: in JSON, null is as if an optional field were not there."""
     schema = schema_of(model)
     forms = ("application/x-www-form-urlencoded", "multipart/form-data")
-    content = {"application/json": {"schema": _nullable(schema)}} | {kind: {"schema": schema} for kind in forms}
+    content = {"application/json": {"schema": _nullable(schema)}} | {kind: {"schema": schema | NAMES} for kind in forms}
     return {"requestBody": {"required": True, "content": content}}
+
+
+def form_with_file(schema: dict[str, Any], name: str, example: str) -> dict[str, Any]:
+    """The OpenAPI description of a form with a file: `schema` is that of its other fields."""
+    file = {"type": "string", "format": "binary", "minLength": 1, "examples": [example]}
+    disposition = {"schema": {"type": "string"}, "example": f'form-data; name="file"; filename="{name}"'}
+    whole = schema | {"properties": {"file": file} | schema["properties"]} | NAMES
+    encoding = {"file": {"headers": {"Content-Disposition": disposition}}}
+    return {"multipart/form-data": {"schema": whole, "encoding": encoding}}
 
 
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from knnmt import host
 from knnmt.errors import UsageError
-from knnmt.server.dependencies import Server
+from knnmt.server.server import Server
 from knnmt.server.settings import ServerSettings
 from knnmt.server.worker import GRACE
 

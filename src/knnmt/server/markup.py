@@ -8,8 +8,8 @@ import anyio.to_thread
 
 from knnmt.documents.content import Content
 from knnmt.documents.markup import Element, elements, inline, written
-from knnmt.server.dependencies import Server
 from knnmt.server.desks import Desk
+from knnmt.server.server import Server
 from knnmt.server.work_items import DecodingOptions
 from knnmt.text.html_document import HtmlDocument
 from knnmt.text.inline import Inline
@@ -44,7 +44,7 @@ async def translations(
 async def _translated_html(server: Server, desk: Desk, texts: list[str], options: DecodingOptions) -> list[list[str]]:
     """The translations of each page, best first. Pages with thousands of tags are handled outside the event loop."""
     pages = await anyio.to_thread.run_sync(lambda: [HtmlDocument(text) for text in texts])
-    server.check_segments(sum(len(page.texts) for page in pages))
+    server.checks.segments(sum(len(page.texts) for page in pages))
     found = iter(await server.translate(desk, [text for page in pages for text in page.texts], options))
     chosen: list[list[list[str]]] = []  # for each page and rank: the translations of its texts
     for page in pages:
@@ -126,6 +126,6 @@ async def _translated_xml(
 ) -> list[list[str]]:
     """The translation of each text."""
     every = await anyio.to_thread.run_sync(lambda: [XmlText(text, ignored) for text in texts])
-    server.check_segments(sum(len(one.units) for one in every))
+    server.checks.segments(sum(len(one.units) for one in every))
     found = iter(await server.translate(desk, [unit for one in every for unit in one.units], options))
     return [[one.translated([next(found).target for _ in one.units])] for one in every]

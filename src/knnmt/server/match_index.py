@@ -1,7 +1,7 @@
 """Fuzzy matches in the memories of a server. Sealed parts are indexed once, what was taught whenever it changes."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from knnmt.corpus import Segment
@@ -59,25 +59,14 @@ class MatchIndex:
             manifest, version = store.manifest, store.version
             known, sealed = self._sealed.get(name, (None, None))
             if known is not manifest:
-                small = sum(part.sizes["segments"] for part in store.parts) <= MOST
-                sealed = FuzzyIndex(store, _sealed(store)) if small else None
+                sealed = FuzzyIndex(store, store.sealed()) if store.sizes["segments"] <= MOST else None
                 self._sealed[name] = manifest, sealed
             kept = self._taught.get(name)
             if kept is None or kept[0] is not manifest or kept[1] != version:
-                kept = manifest, version, FuzzyIndex(store, _taught(store))
+                kept = manifest, version, FuzzyIndex(store, store.unsealed())
                 self._taught[name] = kept
             return [index for index in (kept[2], sealed) if index is not None]
 
 
 def _named(number: int, segment: Segment) -> Segment:
     return segment if segment.id else replace(segment, id=f"#{number}")
-
-
-def _sealed(store: Store) -> Iterator[tuple[int, Segment]]:
-    for part in store.parts:
-        for number in range(part.sizes["segments"]):
-            yield part.first_segment + number, part.segment(number)
-
-
-def _taught(store: Store) -> list[tuple[int, Segment]]:
-    return [(lessons.number(one), one.segment) for lessons in store.taught for one in list(lessons.unfolded)]

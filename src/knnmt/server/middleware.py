@@ -11,11 +11,11 @@ import time
 from fastapi import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Match, Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from knnmt.server.access import Doorkeeper
 from knnmt.server.metrics import Metrics
+from knnmt.server.rights import METHODS, methods_of
 from knnmt.server.settings import ServerSettings
 from knnmt.server.uploads import ENVELOPE
 from knnmt.server.work_items import log_failure
@@ -37,7 +37,6 @@ HEADERS = [
 ]
 IMPORT, FILES = "/v1/memory/import", ("/v1/files", "/translate_file", "/v2/document")
 UPLOAD_PATIENCE = 10  # times the time limit: uploads take longer
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 WEB = ("http://", "https://", "null")  # origins of web pages; add-ons and desktop applications have other schemes
 
 
@@ -53,7 +52,7 @@ class GuardMiddleware:
             await self._app(scope, receive, send)
             return
         started, status, method = time.perf_counter(), 0, scope["method"]
-        arrived = dict(scope)  # a mount changes the path
+        path = scope["path"]  # a mount changes it
         if method == "HEAD":  # whatever can be got; FastAPI's routes know no HEAD
             scope = {**scope, "method": "GET"}
 
@@ -65,7 +64,7 @@ class GuardMiddleware:
                 message["headers"] = [*message["headers"], *(pair for pair in HEADERS if pair[0] not in present)]
                 if status == 405:
                     message["headers"] = [pair for pair in message["headers"] if pair[0].lower() != b"allow"]
-                    message["headers"].append((b"allow", ", ".join(_allowed(arrived)).encode()))
+                    message["headers"].append((b"allow", ", ".join(methods_of(path)).encode()))
             elif method == "HEAD":
                 message = {**message, "body": b""}
             await send(message)
@@ -94,8 +93,9 @@ class GuardMiddleware:
             return _refused(
                 f"pages of {origin} may not call this server: start it with --cors {origin}, or with --keys"
             )
-        if scope["method"] == "OPTIONS" and b"access-control-request-method" not in headers and _allowed(scope):
-            return Response(status_code=204, headers={"Allow": ", ".join(_allowed(scope))})
+        asks = scope["method"] == "OPTIONS" and b"access-control-request-method" not in headers
+        if asks and (methods := methods_of(scope["path"])):
+            return Response(status_code=204, headers={"Allow": ", ".join(methods)})
         if headers.get(b"content-encoding", b"identity").lower() not in (b"", b"identity"):
             # a compressed body could be of any size
             return JSONResponse({"error": "Content-Encoding is not supported"}, 415, {"Accept-Encoding": "identity"})
@@ -162,16 +162,6 @@ class GuardMiddleware:
 
 def _refused(reason: str) -> Response:
     return JSONResponse({"error": reason}, 403)
-
-
-def _allowed(scope: Scope) -> list[str]:
-    """The methods of a path, by all routes that have it; none if there is no such path."""
-    found = {"OPTIONS"}
-    for route in scope["app"].routes:
-        for method in ("GET",) if isinstance(route, Mount) else METHODS:
-            if route.matches({**scope, "method": method})[0] is Match.FULL:
-                found |= {method, "HEAD"} if method == "GET" else {method}
-    return [method for method in METHODS if method in found] if len(found) > 1 else []
 
 
 def _name(authority: str) -> str:

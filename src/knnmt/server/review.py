@@ -1,8 +1,10 @@
 """The review queue: suggestions of those who may not teach wait on disk until a reviewer accepts or rejects them.
 
-A journal keeps suggestions and decisions. Both are on disk before they are acknowledged.
+A journal keeps suggestions and decisions. Both are on disk before they are acknowledged. It is rewritten from time to
+time, and when the server starts: what was decided leaves it then. The audit log has who decided.
 """
 
+import contextlib
 import json
 import secrets
 from collections.abc import Sequence
@@ -13,12 +15,14 @@ from threading import Lock
 from typing import Literal
 
 from knnmt.corpus import Segment
+from knnmt.errors import KnnmtError
 from knnmt.server.people import Caller
 from knnmt.server.work_items import UnavailableError
 from knnmt.store.journal import Journal
 
 Decision = Literal["accepted", "rejected"]
 MAX_WAITING = 10_000  # suggestions
+SETTLED = 1000  # records of a journal that are needed no more before it is rewritten
 FULL = "the review queue is full: ask a reviewer to empty it"
 
 
@@ -60,8 +64,11 @@ class ReviewQueue:
     def __init__(self, path: Path) -> None:
         self._journal, self._writing = Journal(path), Lock()
         self._waiting: dict[str, Suggestion] = {}
+        self._records = 0  # of the journal
         for content in self._journal.read():
             self._apply(json.loads(content))
+        if self._records > len(self):
+            self._rewrite()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -92,8 +99,18 @@ class ReviewQueue:
         with self._writing:
             self._journal.append(json.dumps(record).encode())
             self._apply(record)
+            if self._records > SETTLED + 2 * len(self):
+                self._rewrite()
+
+    def _rewrite(self) -> None:
+        """Keep only what waits. On a full disk the journal stays as it is, which is whole too."""
+        waiting = [asdict(each) for each in self._waiting.values()]
+        with contextlib.suppress(OSError, KnnmtError):
+            self._journal.rewrite(json.dumps({"suggested": [each]}).encode() for each in waiting)
+            self._records = len(waiting)
 
     def _apply(self, record: dict[str, object]) -> None:
+        self._records += 1
         for id in (*record.get("replaced", ()), record.get("decided", "")):  # type: ignore[misc]
             self._waiting.pop(id, None)
         for each in record.get("suggested", ()):  # type: ignore[attr-defined]

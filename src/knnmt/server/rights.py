@@ -4,19 +4,23 @@ A role is the least that a caller needs at all. Which memories it holds for is c
 a caller may not use is answered as one that does not exist.
 """
 
+import re
+from functools import lru_cache
 from typing import Literal
 
 from starlette.requests import Request
+from starlette.routing import compile_path
 
 from knnmt.server.people import Role
 
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 Needed = Role | Literal["open"]
 """A role, or `open`: the route needs no key."""
 
 RIGHTS: dict[tuple[str, str], Needed] = {
     # what a client must know before it has a key, and what a probe asks
     ("GET", "/"): "open",
-    ("GET", "/page"): "open",
+    ("GET", "/page/{file:path}"): "open",
     ("GET", "/health"): "open",
     ("GET", "/ready"): "open",
     ("GET", "/languages"): "open",
@@ -37,6 +41,7 @@ RIGHTS: dict[tuple[str, str], Needed] = {
     ("GET", "/v1/files/{id}/result"): "translate",
     ("DELETE", "/v1/files/{id}"): "translate",
     ("GET", "/v1/memory"): "translate",
+    ("POST", "/v1/memory/search"): "translate",
     ("GET", "/v1/memory/export"): "translate",
     ("POST", "/v1/memory"): "translate",  # queued for review, without the right to teach
     ("PUT", "/v1/memory/{id:segment}"): "translate",  # the same
@@ -86,3 +91,22 @@ def needed(request: Request) -> Needed:
     """What the route of a request needs; an unlisted one needs an administrator."""
     path = getattr(request.scope.get("route"), "path", "")
     return RIGHTS.get((request.method, path), "admin")
+
+
+def methods_of(path: str) -> list[str]:
+    """The methods that a path has, for `Allow`; none if there is no such path.
+
+    `/v1/memory/export` is a path of its own, although a segment could have that id.
+    """
+    found = next((methods for pattern, methods in _patterns() if pattern.match(path)), None)
+    if found is None:
+        return []
+    found = found | {"OPTIONS"} | ({"HEAD"} if "GET" in found else set())
+    return [method for method in METHODS if method in found]
+
+
+@lru_cache(maxsize=1)
+def _patterns() -> list[tuple[re.Pattern[str], set[str]]]:
+    """The patterns of all paths, those without a variable first, and the methods of each."""
+    paths = sorted(dict.fromkeys(path for _, path in RIGHTS), key=lambda path: "{" in path)
+    return [(compile_path(path)[0], {method for method, each in RIGHTS if each == path}) for path in paths]

@@ -1,12 +1,14 @@
 """The folder of what a server must not forget: review queue, audit log, glossaries. One server at a time uses it."""
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from knnmt import host
 from knnmt.errors import UsageError
-from knnmt.server.audit import AuditLog
+from knnmt.server.audit import Action, AuditLog
 from knnmt.server.caller_glossaries import CallerGlossaries
+from knnmt.server.people import Caller
 from knnmt.server.review import ReviewQueue
 
 
@@ -29,3 +31,11 @@ class State:
     def close(self) -> None:
         """Release the folder."""
         self._open.close()
+
+
+def record(
+    state: State | None, caller: Caller, action: Action, memory: str | None = None, ids: Sequence[str] = ()
+) -> None:
+    """Write to the audit log, if there is one."""
+    if state is not None:
+        state.audit.append(caller.name, action, memory, ids)

@@ -7,11 +7,11 @@ import anyio.to_thread
 from fastapi import HTTPException
 
 from knnmt.languages import closeness
-from knnmt.server.dependencies import Server
 from knnmt.server.desks import Desk
 from knnmt.server.detection import Detected, detected, foreign
 from knnmt.server.markup import Kind, translations
 from knnmt.server.people import Caller
+from knnmt.server.server import Server
 from knnmt.server.work_items import DecodingOptions
 
 
@@ -39,7 +39,7 @@ async def render(
     server: Server, caller: Caller, query: TextQuery, options: Callable[[Desk], DecodingOptions]
 ) -> list[Rendered]:
     """Translate texts; 400 for languages that the server does not translate."""
-    server.check_size(query.texts)
+    server.checks.size(query.texts)
     desk = server.desk(caller, query.source or "auto", query.target)
     if query.source is not None:
         found = [Detected(desk.languages.source, 1.0)] * len(query.texts)

@@ -10,7 +10,7 @@ import itertools
 import mmap
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -81,12 +81,12 @@ class Journal:
         Where that fails the file ends where it ended before, or, if it cannot even be cut, in half a record.
         """
         new = not self.end
-        head = _HEAD.pack(len(content), _digest(struct.pack("<Q", len(content)), 8), _digest(content, 16))
+        record = _record(content)
         # no buffer: what is left in one after a failure would be written when the file is closed
         file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)
         try:
             os.ftruncate(file, self.end)
-            left = memoryview((MAGIC if new else b"") + head + content)
+            left = memoryview((MAGIC if new else b"") + record)
             while left:
                 left = left[os.write(file, left) :]
             os.fsync(file)
@@ -99,7 +99,13 @@ class Journal:
             os.close(file)
         if new:
             sync(self.path.parent)
-        self.end += (len(MAGIC) if new else 0) + len(head) + len(content)
+        self.end += (len(MAGIC) if new else 0) + len(record)
+
+    def rewrite(self, contents: Iterable[bytes]) -> None:
+        """Put other records into the place of all, which must have been read; the caller is the only writer."""
+        whole = MAGIC + b"".join(map(_record, contents))
+        write_whole(self.path, whole)
+        self._file, self.end = self.path.stat().st_ino, len(whole)
 
 
 # ------------------------------------------------------------------------------------------------------------- repair
@@ -210,6 +216,10 @@ def _free(path: Path) -> Path:
     numbers = itertools.chain(("",), (f".{number}" for number in itertools.count(2)))
     names = (path.with_name(f"{path.name}{number}{DAMAGED}") for number in numbers)
     return next(name for name in names if not name.exists())
+
+
+def _record(content: bytes) -> bytes:
+    return _HEAD.pack(len(content), _digest(struct.pack("<Q", len(content)), 8), _digest(content, 16)) + content
 
 
 def _digest(content: bytes, size: int) -> bytes:

@@ -109,6 +109,16 @@ class Numbering(ABC):
         every = [lesson.segment for lessons in self.taught for lesson in list(lessons.taught.values())]
         return every[::-1][:count]
 
+    def sealed(self) -> Iterator[tuple[int, Segment]]:
+        """The segments of the parts with their numbers, those that were removed too."""
+        for part in self.parts:
+            for number in range(part.sizes["segments"]):
+                yield part.first_segment + number, part.segment(number)
+
+    def unsealed(self) -> list[tuple[int, Segment]]:
+        """The segments that were taught and are in no part, with their numbers."""
+        return [(lessons.number(one), one.segment) for lessons in self.taught for one in list(lessons.unfolded)]
+
     # ---------------------------------------------------------------------------------------------------- by number
 
     def part_of(self, number: int) -> Part | None:

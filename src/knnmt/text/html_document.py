@@ -1,13 +1,14 @@
 """Translation of HTML, sentence by sentence: inline tags move with their words, everything else stays.
 
-Comments, attributes, `script`, `style`, `code`, `pre`, and elements with `translate="no"` or the class `notranslate`
-are kept as they are.
+Attributes that people read, such as `title` and `alt`, are texts too. Comments, other attributes, `script`, `style`,
+`code`, `pre`, and elements with `translate="no"` or the class `notranslate` are kept as they are.
 """
 
 import html
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
+from knnmt.text.html_attributes import Attribute
 from knnmt.text.html_sentence import Sentence
 from knnmt.text.html_tree import Element, Node, Text, parse, write
 from knnmt.text.sentences import sentence_ends
@@ -25,28 +26,57 @@ class HtmlDocument:
     """
 
     def __init__(self, text: str) -> None:
-        self._parts: list[str | Sentence] = list(_parts(parse(text)))
+        self._root = parse(text)
+        self._parts = list(_parts(self._root))
+        self._tags = [(element, element.start) for element in _elements(self._root) if element.read]
 
     @property
     def texts(self) -> list[str]:
-        """The texts to translate, in order: the sentences of each block, and of what stands between blocks."""
-        return [part.text for part in self._parts if isinstance(part, Sentence)]
+        """The texts to translate: the sentences of each block and of what stands between blocks, then attributes."""
+        sentences = [part.text for part in self._parts if isinstance(part, Sentence)]
+        return sentences + [attribute.value for element, _ in self._tags for attribute in element.read]
 
     @property
     def tagged(self) -> list[bool]:
         """Which of the texts contain tags: only those need word alignment."""
-        return [bool(part.root.inside) for part in self._parts if isinstance(part, Sentence)]
+        sentences = [bool(part.root.inside) for part in self._parts if isinstance(part, Sentence)]
+        return sentences + [False for element, _ in self._tags for _ in element.read]
 
     def translated(self, translations: Sequence[str], align: Callable[[str, str], Sequence[Link]]) -> str:
         """The HTML with its texts replaced by translations; `align` links the words of a text and its translation."""
-        pairs = zip(self.texts, translations, strict=True)
+        count = sum(isinstance(part, Sentence) for part in self._parts)
+        parts, values = self._parts, iter(translations[count:])
+        if self._tags:
+            for element, start in self._tags:
+                element.start = _with_values(start, element.read, values)
+            parts = list(_parts(self._root))
+        pairs = zip(self.texts[:count], translations[:count], strict=True)
         written = []
-        for part in self._parts:
+        for part in parts:
             if isinstance(part, Sentence):
                 text, translation = next(pairs)
                 part = part.placed(translation, align(text, translation) if part.root.inside else ())
             written.append(part)
         return "".join(written)
+
+
+def _elements(element: Element) -> Iterator[Element]:
+    """All elements of a tree, in order, but for what is inside those that are kept as they are."""
+    yield element
+    for child in element.children if not element.keep else ():
+        if isinstance(child, Element):
+            yield from _elements(child)
+
+
+def _with_values(start: str, attributes: Sequence[Attribute], values: Iterator[str]) -> str:
+    """A start tag with the next values in the places of its attributes; those that are the same stay as written."""
+    written, at = "", 0
+    for attribute in attributes:
+        value = next(values)
+        if value != attribute.value:
+            written += start[at : attribute.start] + attribute.written(value)
+            at = attribute.end
+    return written + start[at:]
 
 
 def _parts(block: Element) -> Iterator[str | Sentence]:

@@ -5,11 +5,13 @@ without a start tag is dropped. Entities are not expanded, nothing external is r
 of the text.
 """
 
-import html
 import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from knnmt.text.html_attributes import Attribute, attributes_of, not_translated, read_by_people
 
 MAX_DEPTH = 100  # of nested elements; deeper ones become siblings
 VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
@@ -39,10 +41,6 @@ PARAGRAPH = frozenset(["p"])
 INSIDE_PARAGRAPHS = frozenset("col link meta noscript option optgroup select template title".split())
 
 NAME = re.compile("</?([A-Za-z][^ \t\n\f\r/>]*)")
-BETWEEN = re.compile("(?:[ \t\n\f\r]|/(?!>))*+")  # separates attributes; a slash before `>` closes the tag
-ATTRIBUTE = re.compile("=?[^ \t\n\f\r/>=]*+")
-EQUALS = re.compile("[ \t\n\f\r]*+=[ \t\n\f\r]*+")
-UNQUOTED = re.compile("[^ \t\n\f\r>]*+")
 COMMENT = re.compile("<!--(?:-?>|.*?(?:--!?>|\\Z))", re.DOTALL)
 SCRIPT = re.compile("<!--|-->|</?script(?=[ \t\n\f\r/>])", re.IGNORECASE)
 
@@ -71,6 +69,7 @@ class Element:
     keep: bool = False  # do not translate the content
     block: bool = False  # it is, or contains, a block-level element
     children: list["Text | Invisible | Element"] = field(default_factory=list)
+    read: tuple[Attribute, ...] = ()  # attributes that people read, by their places in `start`
 
 
 Node = Text | Invisible | Element
@@ -101,11 +100,10 @@ def write(node: Node) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------------------ tags
 
 
-@dataclass(frozen=True)
-class _Tag:
+class _Tag(NamedTuple):
     raw: str
     spelt: str
-    attributes: dict[str, str]
+    attributes: list[Attribute]  # by their places in `raw`
     slash: bool  # `<x/>`
 
     @property
@@ -114,8 +112,7 @@ class _Tag:
 
     @property
     def keep(self) -> bool:
-        classes = self.attributes.get("class", "").split()
-        return self.name in KEPT or self.attributes.get("translate", "").lower() == "no" or "notranslate" in classes
+        return self.name in KEPT or not_translated(self.attributes)
 
 
 def _take(text: str, at: int, tree: "_Tree") -> int:
@@ -156,31 +153,15 @@ def _take(text: str, at: int, tree: "_Tree") -> int:
 
 def _tag(text: str, at: int) -> _Tag | None:
     """The tag that starts at an offset; None if the text ends before the tag does."""
-    found = NAME.match(text, at)
-    assert found is not None
-    attributes: dict[str, str] = {}
-    here = BETWEEN.match(text, found.end()).end()  # type: ignore[union-attr]  # it matches the empty string
-    while here < len(text):
-        if text[here] == ">":
-            return _Tag(text[at : here + 1], found[1], attributes, slash=False)
-        if text.startswith("/>", here):
-            return _Tag(text[at : here + 2], found[1], attributes, slash=True)
-        name = ATTRIBUTE.match(text, here)[0]  # type: ignore[index]
-        here += len(name)
-        value = ""
-        if equals := EQUALS.match(text, here):
-            here = equals.end()
-            if text[here : here + 1] in ('"', "'"):
-                end = text.find(text[here], here + 1)
-                if end < 0:
-                    return None
-                value, here = text[here + 1 : end], end + 1
-            else:
-                value = UNQUOTED.match(text, here)[0]  # type: ignore[index]
-                here += len(value)
-        attributes.setdefault(name.lower(), html.unescape(value))
-        here = BETWEEN.match(text, here).end()  # type: ignore[union-attr]
-    return None
+    name = NAME.match(text, at)
+    assert name is not None
+    found = attributes_of(text, name.end())
+    if found is None:
+        return None
+    attributes, end = found
+    slash = text[end] == "/"
+    moved = [each._replace(start=each.start - at, end=each.end - at) for each in attributes]
+    return _Tag(text[at : end + 1 + slash], name[1], moved, slash)
 
 
 def _raw(text: str, at: int, name: str) -> tuple[str, int]:
@@ -238,7 +219,7 @@ class _Tree:
             end = ""
         elif tag.slash:  # browsers ignore that slash in known elements
             raw = raw.removesuffix("/>") + ">"
-        element = Element(name, raw, end, tag.keep, name in BLOCK)
+        element = Element(name, raw, end, tag.keep, name in BLOCK, read=tuple(read_by_people(name, tag.attributes)))
         self.put(element)
         if element.block:
             for outer in reversed(self.open):

@@ -8,6 +8,9 @@ from knnmt.text.spans import ON, find
 Link = tuple[int, int]
 """Positions of a source word and of a target word, from 0."""
 
+_LETTER = re.compile(r"[^\W\d_]")
+_ADDRESS = re.compile(r"\s*(?:[a-z][a-z0-9+.-]*://|mailto:|www\.)\S*\s*", re.IGNORECASE)
+
 # each character of a script written without spaces counts as a word
 WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+(?:['’\-.][^\W{UNSPACED}]+)*|[^\w\s]")
 
@@ -30,3 +33,8 @@ def diagonal(source: str, target: str) -> list[Link]:
     n, m = len(words(source)), len(words(target))
     longer = max(n, m)
     return [(place * n // longer, place * m // longer) for place in range(longer)] if n and m else []
+
+
+def is_text(value: str) -> bool:
+    """Whether there is anything to translate: letters, and not only an address."""
+    return bool(_LETTER.search(value)) and not _ADDRESS.fullmatch(value)

@@ -74,8 +74,9 @@ async function size() {
 async function load(offset) {
   const turn = ++latest;
   const order = sought ? "stored" : "recent";
-  const query = new URLSearchParams({ offset, limit: PAGE, order, q: sought });
-  const found = await ask(`v1/memory?${query}${desk.named()}`);
+  const memory = desk.inUse().length ? desk.inUse() : null;
+  const json = { offset, limit: PAGE, order, q: sought, memory }; // not in the address, which ends up in logs
+  const found = await ask("v1/memory/search", { method: "POST", json });
   if (turn !== latest) return;
   const items = found.segments.map(item);
   if (offset) $("list").append(...items);

@@ -6,6 +6,7 @@ from fastapi import APIRouter, HTTPException, Query, Request
 from pydantic import BaseModel, Field
 
 from knnmt.server.dependencies import Calling, Serving
+from knnmt.server.reloading import Reloader
 
 router = APIRouter(prefix="/v1", tags=["Administration"])
 
@@ -50,7 +51,8 @@ async def audit(
 @router.post("/reload", response_model=ReloadedOut)
 async def reload(request: Request, server: Serving, caller: Calling) -> Any:
     """Read configuration and keys again. If something is wrong with them, nothing changes."""
-    server.check_origin(request, "reload")
-    restart = await server.reload(caller)
+    server.checks.origin(request, "reload")
+    reloader: Reloader = request.app.state.reloader
+    restart = await reloader.reload(caller)
     pairs, memories = list(map(str, server.desks.pairs())), list(server.desks.memories)
     return {"pairs": pairs, "memories": memories, "keys": len(server.doorkeeper.keys), "restart": restart}

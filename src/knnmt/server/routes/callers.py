@@ -62,14 +62,14 @@ async def me(server: Serving, caller: Recognised) -> Any:
     pairs = []
     for languages in server.pairs():
         desk = server.desk(caller, languages.source, languages.target)
-        accepted = server.accepts_lessons(desk)
+        accepted = server.teaching.accepted(desk)
         pairs.append(
             {
                 "source": {"code": languages.source, "name": name_of(languages.source)},
                 "target": {"code": languages.target, "name": name_of(languages.target)},
                 "memories": list(desk.memories),
                 "learning": desk.learning.name if accepted and desk.learning else None,
-                "review": accepted and not server.may_teach(desk),
+                "review": accepted and not server.teaching.at_once(desk),
             }
         )
     return {"name": caller.name, "role": caller.role, "keys": server.doorkeeper.needs_key, "pairs": pairs}

@@ -9,17 +9,19 @@ from typing import Annotated, Any, Literal, TypeVar
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictStr, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, WithJsonSchema
 
 from knnmt.languages import closeness
 from knnmt.server.caller_glossaries import CallerGlossaries, base
-from knnmt.server.dependencies import Calling, Server, Serving, while_connected
+from knnmt.server.dependencies import Calling, Serving, while_connected
+from knnmt.server.description import VARIANTS, language
 from knnmt.server.desks import Desk
 from knnmt.server.detection import name_of
-from knnmt.server.fields import body_schema, given_fields, validated
+from knnmt.server.fields import Flag, body_schema, given_fields, validated
 from knnmt.server.glossaries import TermIn
 from knnmt.server.middleware import FAILED
 from knnmt.server.people import Caller
+from knnmt.server.server import Server
 from knnmt.server.texts import TextQuery, render
 from knnmt.server.work_items import DecodingOptions, log_failure
 
@@ -27,7 +29,6 @@ _log = logging.getLogger(__name__)
 Model = TypeVar("Model", bound=BaseModel)
 
 LIMIT = 1_000_000_000_000  # characters, as DeepL says where there is no limit
-VARIANTS = {"en": ("en-GB", "en-US"), "pt": ("pt-BR", "pt-PT")}  # DeepL has no target languages EN and PT
 NAMES = {
     "en-GB": "English (British)", "en-US": "English (American)",
     "pt-BR": "Portuguese (Brazilian)", "pt-PT": "Portuguese (European)",
@@ -35,6 +36,8 @@ NAMES = {
 GLOSSARIES = 5  # of a request
 QUOTA_EXCEEDED, LONG = 456, 600  # DeepL's status for limits that hold longer than these seconds
 REPEATED = ("text", "ignore_tags", "glossary_ids")
+SOURCE, TARGET = language("source", deepl=True), language("target", deepl=True)
+NEEDS_SOURCE: Any = {"dependentRequired": {name: ["source_lang"] for name in ("glossary_id", "glossary_ids")}}
 
 
 class Message(BaseModel):
@@ -83,35 +86,48 @@ def _one_or_several(given: Any) -> Any:
     return given if isinstance(given, list) else [given]
 
 
-FLAGS: dict[Any, bool] = {"0": False, "1": True, "false": False, "true": True}
-Flag = Annotated[
-    StrictBool,
-    BeforeValidator(lambda given: FLAGS.get(given, given) if isinstance(given, str) else given),
-    WithJsonSchema({"enum": [False, True, *FLAGS]}),
+FORMALITIES = ("default", "prefer_more", "prefer_less")  # that have no effect; `more` and `less` are refused
+Formality = Annotated[
+    Literal["default", "more", "less", "prefer_more", "prefer_less"], WithJsonSchema({"enum": list(FORMALITIES)})
+]
+Texts = Annotated[
+    list[StrictStr],
+    BeforeValidator(_one_or_several),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
+]
+Names = Annotated[
+    list[StrictStr],
+    BeforeValidator(_several),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
 ]
 
 
 class TranslateFields(BaseModel):
     """Fields of `/v2/translate`; what is not listed has no effect."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", json_schema_extra=NEEDS_SOURCE)
 
-    text: Annotated[list[StrictStr], BeforeValidator(_one_or_several)] = Field(
-        min_length=1, description="texts to translate"
+    text: Texts = Field(min_length=1, description="text to translate, or several")
+    target_lang: StrictStr = Field(
+        min_length=1,
+        description="target language",
+        examples=["EN-US"],
+        json_schema_extra=TARGET,
     )
-    target_lang: StrictStr = Field(min_length=1, description="target language", examples=["EN-US"])
-    source_lang: StrictStr | None = Field(default=None, description="source language; detected if it is not given")
+    source_lang: StrictStr | None = Field(
+        default=None,
+        description="source language; detected if it is not given",
+        json_schema_extra=SOURCE,
+    )
     tag_handling: Literal["xml", "html"] | None = Field(default=None, description="kind of markup in the texts")
-    ignore_tags: Annotated[list[StrictStr], BeforeValidator(_several)] = Field(
-        default=[], description="elements of XML that are kept as they are"
+    ignore_tags: Names = Field(
+        default=[], description="elements of XML that are kept as they are, in a list or with commas"
     )
     split_sentences: Literal["0", "1", "nonewlines"] = Field(default="1", description="no effect")
     preserve_formatting: Flag = Field(default=False, description="no effect: formatting is always preserved")
-    formality: Literal["default", "more", "less", "prefer_more", "prefer_less"] = Field(
-        default="default", description="more and less are refused, the others have no effect"
-    )
+    formality: Formality = Field(default="default", description="no effect; more and less are refused")
     glossary_id: StrictStr | None = Field(default=None, description="glossary to use; needs source_lang")
-    glossary_ids: Annotated[list[StrictStr], BeforeValidator(_several)] = Field(
+    glossary_ids: Names = Field(
         default=[], max_length=GLOSSARIES, description="glossaries to use, the first counts first; needs source_lang"
     )
     show_billed_characters: Flag = Field(default=False, description="whether to count characters")
@@ -214,11 +230,11 @@ def terms_of(
     kept: CallerGlossaries, caller: Caller, ids: list[str], source: str | None, target: str
 ) -> tuple[TermIn, ...]:
     """The terms of glossaries for a pair of languages; of several for the same source the first glossary's."""
-    if ids and source is None:
-        raise HTTPException(400, "Use of a glossary requires the source_lang parameter to be specified")
     terms: dict[str, TermIn] = {}
-    for id in ids:
-        entries = kept.find(caller, id).dictionaries.get((base(source or ""), base(target)))
+    for glossary in [kept.find(caller, id) for id in ids]:
+        if source is None:
+            raise HTTPException(400, "Use of a glossary requires the source_lang parameter to be specified")
+        entries = glossary.dictionaries.get((base(source), base(target)))
         if entries is None:
             raise HTTPException(400, "The glossary has no dictionary for source_lang and target_lang")
         terms = {term.source: term for term in entries} | terms

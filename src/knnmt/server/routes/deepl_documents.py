@@ -10,10 +10,15 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from knnmt.server.dependencies import Recognised, Serving
 from knnmt.server.document_jobs import DocumentJob, HowToRead, State
+from knnmt.server.document_language import desk_for
 from knnmt.server.fields import body_schema, given_fields
 from knnmt.server.routes.deepl import (
+    NEEDS_SOURCE,
     RESPONSES,
+    SOURCE,
+    TARGET,
     DeepLRoute,
+    Formality,
     check_formality,
     check_languages,
     deepl_fields,
@@ -33,11 +38,20 @@ STATUS: dict[State, Status] = {
 class DocumentFields(BaseModel):
     """Fields of `/v2/document`, beside the file."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", json_schema_extra=NEEDS_SOURCE)
 
-    target_lang: StrictStr = Field(min_length=1, description="target language", examples=["EN-US"])
-    source_lang: StrictStr | None = Field(default=None, description="source language")
-    formality: Literal["default", "more", "less", "prefer_more", "prefer_less"] = Field(default="default")
+    target_lang: StrictStr = Field(
+        min_length=1,
+        description="target language",
+        examples=["EN-US"],
+        json_schema_extra=TARGET,
+    )
+    source_lang: StrictStr | None = Field(
+        default=None,
+        description="source language; detected if it is not given",
+        json_schema_extra=SOURCE,
+    )
+    formality: Formality = Field(default="default", description="no effect; more and less are refused")
     glossary_id: StrictStr | None = Field(default=None, description="glossary to use; needs source_lang")
     output_format: StrictStr | None = Field(default=None, description="must be that of the file")
 
@@ -79,7 +93,7 @@ async def upload(request: Request, server: Serving) -> Any:
             raise HTTPException(400, "Value for 'output_format' not supported.")
         ids = [asked.glossary_id] if asked.glossary_id else []
         terms = terms_of(glossaries_of(request), caller, ids, asked.source_lang, asked.target_lang)
-        desk = await server.loaded(server.desk(caller, asked.source_lang or "auto", asked.target_lang))
+        desk = await desk_for(server, caller, sent, HowToRead(), asked.source_lang or "auto", asked.target_lang)
         options = DecodingOptions(beam=server.settings.beam, glossary=desk.glossaries.of(terms))
         server.doorkeeper.count_characters(caller, sent.file.size)
         job = server.documents.start(sent, desk, options, HowToRead())

@@ -19,10 +19,11 @@ from knnmt.server.caller_glossaries import (
     parse_entries,
     to_tsv,
 )
-from knnmt.server.dependencies import Calling, Server, Serving
+from knnmt.server.dependencies import Calling, Serving
 from knnmt.server.fields import body_schema, given_fields
 from knnmt.server.people import Caller
-from knnmt.server.routes.deepl import RESPONSES, DeepLRoute, deepl_fields, glossaries_of
+from knnmt.server.routes.deepl import RESPONSES, SOURCE, TARGET, DeepLRoute, deepl_fields, glossaries_of
+from knnmt.server.server import Server
 
 TSV = "text/tab-separated-values"
 DICTIONARIES = 100  # of a glossary
@@ -35,9 +36,17 @@ class DictionaryIn(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    source_lang: StrictStr = Field(min_length=1, description="source language", examples=["de"])
-    target_lang: StrictStr = Field(min_length=1, description="target language", examples=["en"])
-    entries: StrictStr = Field(min_length=1, description="terms: a source and a target term in each line")
+    source_lang: StrictStr = Field(
+        min_length=1, description="source language", examples=["de"], json_schema_extra=SOURCE
+    )
+    target_lang: StrictStr = Field(
+        min_length=1, description="target language", examples=["en"], json_schema_extra=TARGET
+    )
+    entries: StrictStr = Field(
+        min_length=1,
+        description="a source and a target term in each line, all sources different",
+        json_schema_extra={"format": "glossary-entries"},
+    )
     entries_format: StrictStr = Field(
         min_length=1, description="kind of table", examples=["tsv"], json_schema_extra={"enum": ["tsv", "csv"]}
     )
@@ -267,12 +276,12 @@ def _read(server: Server, given: list[Any]) -> dict[Languages, Entries]:
 
 
 async def _put(request: Request, server: Server, caller: Caller, glossary: CallerGlossary) -> CallerGlossary:
-    server.check_origin(request, "keep glossaries on")
+    server.checks.origin(request, "keep glossaries on")
     return await anyio.to_thread.run_sync(glossaries_of(request).put, caller, glossary)
 
 
 async def _remove(request: Request, server: Server, caller: Caller, id: str) -> None:
-    server.check_origin(request, "delete glossaries of")
+    server.checks.origin(request, "delete glossaries of")
     await anyio.to_thread.run_sync(glossaries_of(request).remove, caller, id)
 
 

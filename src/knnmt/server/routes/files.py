@@ -11,17 +11,19 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr
 from pydantic_core import from_json
 
 from knnmt.documents.formats import BY_NAME
-from knnmt.server.dependencies import Recognised, Server, Serving, while_connected
+from knnmt.server.dependencies import Recognised, Serving, while_connected
+from knnmt.server.description import language
 from knnmt.server.document_jobs import DocumentJob, DocumentStatus, HowToRead, raise_fault
-from knnmt.server.fields import schema_of, validated
+from knnmt.server.document_language import desk_for
+from knnmt.server.fields import Flag, form_with_file, schema_of, validated
 from knnmt.server.glossaries import MAX_TERMS, TermIn
 from knnmt.server.routes.libretranslate import ApiKey
+from knnmt.server.server import Server
 from knnmt.server.uploads import ENVELOPE, Upload, received
 from knnmt.server.work_items import DecodingOptions
 
 router = APIRouter(prefix="/v1/files", tags=["Files"])
 libretranslate = APIRouter(tags=["LibreTranslate"])
-BINARY = {"type": "string", "format": "binary", "description": "document to translate"}
 
 
 def _names(given: str | None) -> list[str] | None:
@@ -34,13 +36,19 @@ class DocumentFields(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    format: StrictStr | None = Field(default=None, description="name of the format; default: by suffix and content")
+    format: StrictStr | None = Field(
+        default=None,
+        description="name of the format; default: by suffix and content",
+        json_schema_extra={"enum": list(BY_NAME)},
+    )
     columns: StrictStr = Field(default="", description="of a table: SOURCE,TARGET, or one name to translate in place")
-    everything: bool = Field(default=False, description="also translate what is translated already")
+    everything: Flag = Field(default=False, description="also translate what is translated already")
     glossary: Annotated[list[TermIn], BeforeValidator(from_json)] = Field(
         default=[], max_length=MAX_TERMS, description="terms, as JSON: a list of objects with source and target"
     )
-    source: StrictStr | None = Field(default=None, description="language code; default: the first pair's")
+    source: StrictStr | None = Field(
+        default=None, description="language code, or auto to detect it; default: the first pair's"
+    )
     target: StrictStr | None = Field(default=None, description="language code; default: the first pair's")
     memories: Annotated[list[StrictStr] | None, BeforeValidator(_names)] = Field(
         default=None, description="names of memories, with commas; default: the caller's"
@@ -53,8 +61,10 @@ class FileFields(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    source: StrictStr = Field(description="language code, or auto", examples=["de"])
-    target: StrictStr = Field(description="language code", examples=["en"])
+    source: StrictStr = Field(
+        description="language code, or auto", examples=["de"], json_schema_extra=language("source", auto=True)
+    )
+    target: StrictStr = Field(description="language code", examples=["en"], json_schema_extra=language("target"))
     api_key: ApiKey = None
 
 
@@ -67,9 +77,8 @@ class TranslatedFile(BaseModel):
 def form_schema(model: type[BaseModel]) -> dict[str, Any]:
     """The OpenAPI description of a form with a file."""
     schema = schema_of(model)
-    schema["properties"] = {"file": BINARY} | schema["properties"]
     schema["required"] = ["file", *schema.get("required", [])]
-    return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
+    return {"requestBody": {"required": True, "content": form_with_file(schema, "document.txt", "Guten Morgen!")}}
 
 
 @contextlib.asynccontextmanager
@@ -78,7 +87,7 @@ async def uploaded(request: Request, server: Server) -> AsyncIterator[Upload]:
     limit, length = server.settings.max_file, request.headers.get("content-length", "")
     if not limit:
         raise HTTPException(403, "Files translation are disabled on this server.")
-    server.check_origin(request, "upload to")
+    server.checks.origin(request, "upload to")
     if "authorization" in request.headers:
         server.recognise(request)  # a wrong key is refused before the body is read
     server.documents.make_room(min(limit, int(length)) if length.isdigit() else limit)
@@ -98,12 +107,12 @@ async def upload(request: Request, server: Serving) -> Any:
     async with uploaded(request, server) as sent:
         asked = validated(DocumentFields, sent.fields)
         caller = server.caller(request, asked.api_key)
-        desk = await server.loaded(server.desk(caller, asked.source, asked.target, asked.memories))
         if asked.format is not None and asked.format not in BY_NAME:
             raise HTTPException(400, f"unknown format {asked.format!r}: choose from {', '.join(BY_NAME)}")
         columns = tuple(name.strip() for name in asked.columns.split(",") if name.strip())
-        options = DecodingOptions(beam=server.settings.beam, glossary=desk.glossaries.of(asked.glossary))
         how = HowToRead(asked.format, columns, asked.everything)
+        desk = await desk_for(server, caller, sent, how, asked.source, asked.target, asked.memories)
+        options = DecodingOptions(beam=server.settings.beam, glossary=desk.glossaries.of(asked.glossary))
         server.doorkeeper.count_characters(caller, sent.file.size)
         return server.documents.start(sent, desk, options, how).status()
 
@@ -140,7 +149,7 @@ async def translate_file(request: Request, server: Serving) -> Any:
     async with uploaded(request, server) as sent:
         asked = validated(FileFields, sent.fields)
         caller = server.caller(request, asked.api_key)
-        desk = await server.loaded(server.desk(caller, asked.source, asked.target))
+        desk = await desk_for(server, caller, sent, HowToRead(), asked.source, asked.target)
         options = DecodingOptions(beam=server.settings.beam, glossary=desk.glossaries.own)
         server.doorkeeper.count_characters(caller, sent.file.size)
         job = server.documents.start(sent, desk, options, HowToRead())

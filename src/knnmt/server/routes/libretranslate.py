@@ -8,11 +8,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticKnownError
 
 from knnmt.corpus import Segment
-from knnmt.server.dependencies import Server, Serving, while_connected
+from knnmt.server.dependencies import Serving, while_connected
+from knnmt.server.description import language, limit
 from knnmt.server.desks import Desk
 from knnmt.server.detection import Detected, name_of, ranked
 from knnmt.server.fields import body_schema, fields
 from knnmt.server.people import ANYONE
+from knnmt.server.server import Server
 from knnmt.server.texts import TextQuery, render
 from knnmt.server.work_items import DecodingOptions
 
@@ -39,13 +41,17 @@ class TranslateFields(BaseModel):
     q: Text | Annotated[list[StrictStr], Field(min_length=1)] = Field(
         description="text, or list of texts", examples=["Guten Morgen!"]
     )
-    source: Text = Field(description="language code, or auto", examples=["de"])
-    target: Text = Field(description="language code", examples=["en"])
+    source: Text = Field(
+        description="language code, or auto", examples=["de"], json_schema_extra=language("source", auto=True)
+    )
+    target: Text = Field(description="language code", examples=["en"], json_schema_extra=language("target"))
     format: StrictStr = Field(
         default="text", description="plain text, or HTML (tags are kept)", json_schema_extra={"enum": list(FORMATS)}
     )
     alternatives: Annotated[int, BeforeValidator(_number), AfterValidator(lambda number: max(0, number))] = Field(
-        default=0, description="number of alternative translations"
+        default=0,
+        description="number of alternative translations",
+        json_schema_extra=limit("max_alternatives"),
     )
     api_key: ApiKey = None
 
@@ -66,8 +72,8 @@ class SuggestFields(BaseModel):
 
     q: Text = Field(description="source text", examples=["Guten Morgen!"])
     s: Text = Field(description="its translation", examples=["Good morning!"])
-    source: Text = Field(description="language code", examples=["de"])
-    target: Text = Field(description="language code", examples=["en"])
+    source: Text = Field(description="language code", examples=["de"], json_schema_extra=language("source"))
+    target: Text = Field(description="language code", examples=["en"], json_schema_extra=language("target"))
     api_key: ApiKey = None
 
 
@@ -169,7 +175,7 @@ async def detect(request: Request, server: Serving) -> Any:
     """Detect the language of a text, the most likely first."""
     asked = await fields(request, DetectFields)
     server.caller(request, asked.api_key)
-    server.check_size([asked.q])
+    server.checks.size([asked.q])
     found = await anyio.to_thread.run_sync(ranked, asked.q, _codes(server))
     return [_detection(each) for each in found[:DETECTED] if each is found[0] or each.confidence >= LEAST]
 
@@ -185,9 +191,9 @@ async def suggest(request: Request, server: Serving) -> Any:
     asked = await fields(request, SuggestFields)
     caller = server.caller(request, asked.api_key)
     desk = server.desk(caller, asked.source, asked.target)
-    server.check_origin(request, "teach")
-    server.check_size([asked.q, asked.s])
-    await server.teach(caller, desk, [Segment(asked.q, asked.s, "suggested")])
+    server.checks.origin(request, "teach")
+    server.checks.size([asked.q, asked.s])
+    await server.teaching.teach(desk, [Segment(asked.q, asked.s, "suggested")])
     return {"success": True}
 
 
@@ -212,6 +218,6 @@ async def frontend_settings(server: Serving) -> Any:
             "source": {"code": pair.source, "name": name_of(pair.source)},
             "target": {"code": pair.target, "name": name_of(pair.target)},
         },
-        "suggestions": server.accepts_lessons(desk),
+        "suggestions": server.teaching.accepted(desk),
         "supportedFilesFormat": server.suffixes,
     }

@@ -7,9 +7,10 @@ import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
-from knnmt.server.dependencies import Calling, Server, Serving
+from knnmt.server.dependencies import Calling, Serving
 from knnmt.server.match_index import FoundMatch, MatchIndex
 from knnmt.server.people import Caller
+from knnmt.server.server import Server
 from knnmt.translate.fuzzy import LEAST
 
 MOST, FEWEST = 50, 5  # matches of a text, and how many without asking
@@ -26,7 +27,7 @@ Memories = Annotated[list[str] | None, Query(description="names of memories, rep
 class Asked(BaseModel):
     """Texts, and which matches to find."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     q: StrictStr | list[StrictStr] = Field(description="text, or list of texts")
     source: StrictStr | None = Field(
@@ -132,7 +133,7 @@ async def tm_unit(
 
 async def _find(request: Request, server: Server, caller: Caller, asked: Asked) -> list[list[FoundMatch]]:
     texts = [asked.q] if isinstance(asked.q, str) else asked.q
-    server.check_size(texts)
+    server.checks.size(texts)
     found = await server.current(server.desk(caller, asked.source, asked.target, asked.memories))
     index: MatchIndex = request.app.state.matches
 

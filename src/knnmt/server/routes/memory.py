@@ -14,9 +14,14 @@ from starlette.convertors import Convertor, register_url_convertor
 from knnmt.corpus import Segment
 from knnmt.corpus.signature import signature
 from knnmt.corpus.writers import Kind, pieces
-from knnmt.server.dependencies import Calling, Recognised, Serving, Taught, admitted, known
+from knnmt.server.dependencies import Calling, Recognised, Serving, admitted, known
 from knnmt.server.desks import Memory
+from knnmt.server.fields import form_with_file
 from knnmt.server.imports import MAX_ID, SUFFIX, ImportStatus
+from knnmt.server.people import Caller
+from knnmt.server.server import Server
+from knnmt.server.state import record
+from knnmt.server.teaching import Taught
 from knnmt.server.uploads import received
 
 
@@ -39,6 +44,7 @@ T = TypeVar("T")
 
 MEDIA = {"tmx": "application/x-tmx+xml", "tsv": "text/tab-separated-values", "jsonl": "application/jsonl"}
 Named = Annotated[list[str] | None, Query(description="name of a memory, repeatable; default: the caller's")]
+FARTHEST = 1 << 40  # segment to begin with
 _scans = anyio.CapacityLimiter(2)  # concurrent scans of the store: they share the CPU with the model
 
 
@@ -47,8 +53,8 @@ class Pair(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    source: StrictStr = Field(min_length=1, description="source text")
-    target: StrictStr = Field(min_length=1, description="its translation")
+    source: StrictStr = Field(min_length=1, pattern=r"\S", description="source text")
+    target: StrictStr = Field(min_length=1, pattern=r"\S", description="its translation")
 
 
 class NewSegment(Pair):
@@ -78,6 +84,18 @@ class Listed(BaseModel):
     segments: list[SegmentOut]
 
 
+class Sought(BaseModel):
+    """Which segments to list."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    q: str = Field(default="", max_length=1000, description="only segments that contain this, in source or target")
+    memory: list[str] | None = Field(default=None, description="names of memories; default: the caller's")
+    offset: int = Field(default=0, ge=0, le=FARTHEST, description="segments to skip")
+    limit: int = Field(default=50, ge=1, le=1000, description="maximum segments to return")
+    order: Literal["stored", "recent"] = Field(default="stored", description="as stored, or latest lesson first")
+
+
 class Ids(BaseModel):
     """Ids of segments that were changed, or of suggestions that wait for a reviewer (`queued`)."""
 
@@ -90,14 +108,24 @@ async def listed(
     server: Serving,
     caller: Calling,
     memory: Named = None,
-    offset: Annotated[int, Query(ge=0, le=1 << 40, description="segments to skip")] = 0,
+    offset: Annotated[int, Query(ge=0, le=FARTHEST, description="segments to skip")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000, description="maximum segments to return")] = 50,
     q: Annotated[str, Query(max_length=1000, description="only segments that contain this, in source or target")] = "",
     order: Annotated[Literal["stored", "recent"], Query(description="as stored, or latest lesson first")] = "stored",
 ) -> Any:
-    """List or search segments."""
-    memories, sought = await server.current(server.desk(caller, memories=memory)), q.casefold()
-    recent = order == "recent"
+    """List or search segments. An address ends up in logs: search by `POST /v1/memory/search` instead."""
+    return await _listed(server, caller, Sought(memory=memory, offset=offset, limit=limit, q=q, order=order))
+
+
+@router.post("/memory/search", response_model=Listed)
+async def searched(asked: Sought, server: Serving, caller: Calling) -> Any:
+    """List or search segments, with the text in the body."""
+    return await _listed(server, caller, asked)
+
+
+async def _listed(server: Server, caller: Caller, asked: Sought) -> dict[str, Any]:
+    memories = await server.current(server.desk(caller, memories=asked.memory))
+    sought, recent, offset, limit = asked.q.casefold(), asked.order == "recent", asked.offset, asked.limit
 
     def read() -> dict[str, Any]:
         every = _segments(memories, recent=recent)
@@ -119,11 +147,12 @@ async def added(
 ) -> Any:
     """Add a segment or a list of segments, all or none. The next translation uses them."""
     desk = server.desk(caller, memories=memory)
-    server.require_lessons(request, desk)
+    server.teaching.require(desk)
+    server.checks.origin(request, "teach")
     every = asked if isinstance(asked, list) else [asked]
-    server.check_size([text for each in every for text in (each.source, each.target)])
+    server.checks.size([text for each in every for text in (each.source, each.target)])
     segments = [Segment(each.source, each.target, each.origin or "added", each.id) for each in every]
-    return _shown_ids(await server.teach(caller, desk, segments))
+    return _shown_ids(await server.teaching.teach(desk, segments))
 
 
 @router.put("/memory/{id:segment}", response_model=Ids, response_model_exclude_unset=True)
@@ -132,19 +161,21 @@ async def changed(
 ) -> Any:
     """Replace a segment; the replacement of a segment of another memory is added to the one that learns."""
     desk = server.desk(caller, memories=memory)
-    server.require_lessons(request, desk)
-    server.check_size([asked.source, asked.target])
+    server.teaching.require(desk)
+    server.checks.origin(request, "teach")
+    server.checks.size([asked.source, asked.target])
     old = _found(await server.current(desk), id)
     segment = Segment(asked.source, asked.target, old.origin, id)
-    return _shown_ids(await server.teach(caller, desk, [segment]))
+    return _shown_ids(await server.teaching.teach(desk, [segment]))
 
 
 @router.delete("/memory/{id:segment}", response_model=Ids, response_model_exclude_unset=True)
 async def removed(id: str, request: Request, server: Serving, caller: Calling, memory: Named = None) -> Any:
     """Delete a segment of the memory that learns."""
     desk = server.desk(caller, memories=memory)
-    learning = server.learning(request, desk)
-    ids = await server.remove(caller, learning, [id])
+    learning = server.teaching.learning(desk)
+    server.checks.origin(request, "teach")
+    ids = await server.teaching.remove(caller, learning, [id])
     if not ids:
         _found(await server.current(desk), id)
         raise HTTPException(403, f"only {learning.name} learns here, and {id!r} is in another memory")
@@ -163,18 +194,17 @@ def _found(memories: Sequence[Memory], id: str) -> Segment:
     raise HTTPException(404, f"no such segment: {id!r}")
 
 
+TMX = (
+    '<tmx version="1.4"><header srclang="de" datatype="plaintext" segtype="sentence" adminlang="en" o-tmf="none"'
+    ' creationtool="none" creationtoolversion="1"/><body><tu><tuv xml:lang="de"><seg>Guten Morgen!</seg></tuv>'
+    '<tuv xml:lang="en"><seg>Good morning!</seg></tuv></tu></body></tmx>'
+)
 IMPORT_BODY = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/xml": {"schema": {"type": "string", "description": "a TMX file"}},
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "properties": {"file": {"type": "string", "format": "binary"}},
-                    "required": ["file"],
-                }
-            },
+            "application/xml": {"schema": {"type": "string", "description": "a TMX file", "examples": [TMX]}},
+            **form_with_file({"type": "object", "properties": {}, "required": ["file"]}, "memory.tmx", TMX),
         },
     }
 }
@@ -190,11 +220,12 @@ async def imported(
 ) -> Any:
     """Import a TMX file in the background; follow the job under `/v1/jobs`. A corrupt file is refused."""
     desk = server.desk(caller, memories=memory)
-    learning = server.learning(request, desk)
+    learning = server.teaching.learning(desk)
+    server.checks.origin(request, "teach")
     server.imports.check_queue()
     async with received(request, server.spool, server.settings.max_import, SUFFIX) as upload:
         job = await server.imports.queue(upload, await server.loaded(desk), learning, clean=clean)
-    await anyio.to_thread.run_sync(server.record, caller, "import", learning, [job.id])
+    await anyio.to_thread.run_sync(record, server.state, caller, "import", learning.name, [job.id])
     return job
 
 
@@ -206,7 +237,7 @@ async def exported(
     desk = server.desk(caller, memories=memory)
     memories = await server.current(desk)
     for each in memories:
-        await anyio.to_thread.run_sync(server.record, caller, "export", each)
+        await anyio.to_thread.run_sync(record, server.state, caller, "export", each.name)
     headers = {"Content-Disposition": f'attachment; filename="memory.{format}"'}
     content = pieces((segment for _, segment in _segments(memories, recent=False)), format, desk.languages)
     return StreamingResponse(content, media_type=MEDIA[format], headers=headers)

@@ -5,11 +5,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
-from knnmt.corpus.signature import signed
-from knnmt.server.dependencies import DISABLED, Calling, Server, Serving, admitted
-from knnmt.server.people import Caller
-from knnmt.server.review import Suggestion
-from knnmt.server.state import State
+from knnmt.server.dependencies import Calling, Serving, admitted
+from knnmt.server.teaching import DISABLED
 
 router = APIRouter(prefix="/v1/review", tags=["Review"], dependencies=[Depends(admitted)])
 
@@ -71,48 +68,22 @@ async def listed(
 @router.post("/{id}/accept", response_model=Decided)
 async def accept(id: str, request: Request, server: Serving, caller: Calling, edited: Edited | None = None) -> Any:
     """Store a suggestion, as it is or edited. The next translation uses it."""
-    server.check_origin(request, "teach")
-    state, found = _found(server, id, caller)
+    server.checks.origin(request, "teach")
+    _, found = server.teaching.suggestion(caller, id)
     if not caller.may("review", found.memory):
         raise HTTPException(403, f"not allowed: this key does not review {found.memory}")
     if not server.settings.teach:
         raise HTTPException(403, DISABLED)
-    lesson = found.lesson(edited.target if edited is not None else None)
-    server.check_size([lesson.source, lesson.target])
-    desk = await server.loaded(server.desk(caller, memories=[found.memory]))
-    memory, model = desk.opened[0], desk.translator.model
-
-    def store() -> tuple[str, ...]:
-        _found(server, id, caller)  # another reviewer may have been faster
-        # first the lesson, then the decision: a crash in between leaves a suggestion that can be accepted again
-        ids = memory.store.add([signed(lesson, found.author or caller.name)], model).ids
-        state.review.decide(id, "accepted", caller.name)
-        server.record(caller, "accept", memory, ids)
-        return ids
-
-    ids = await server.worker.call(store)
-    server.metrics.taught.inc(len(ids))
+    target = edited.target if edited is not None else None
+    server.checks.size([found.source, target or found.target])
+    ids = await server.teaching.accept(server.desk(caller, memories=[found.memory]), id, target)
     return {"decision": "accepted", "ids": ids}
 
 
 @router.post("/{id}/reject", response_model=Decided)
 async def reject(id: str, request: Request, server: Serving, caller: Calling) -> Any:
     """Drop a suggestion; who suggested it may do so too."""
-    server.check_origin(request, "teach")
-    state, found = _found(server, id, caller)
-
-    def drop() -> None:
-        _found(server, id, caller)
-        state.review.decide(id, "rejected", caller.name)
-        server.record(caller, "reject", server.desks.memories.get(found.memory), [id])
-
-    await server.worker.call(drop)
+    server.checks.origin(request, "teach")
+    server.teaching.suggestion(caller, id)
+    await server.teaching.reject(caller, id)
     return {"decision": "rejected", "ids": []}
-
-
-def _found(server: Server, id: str, caller: Caller) -> tuple[State, Suggestion]:
-    """A suggestion that waits; 404 if there is none, or if the caller may not see it."""
-    found = server.state.review.find(id) if server.state is not None else None
-    if server.state is None or found is None or not found.visible_to(caller):
-        raise HTTPException(404, f"no such suggestion: {id!r}")
-    return server.state, found

@@ -5,9 +5,11 @@ from typing import Annotated, Any
 import anyio.to_thread
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, computed_field
 
+from knnmt.corpus.signature import signature
 from knnmt.server.dependencies import Calling, Serving, admitted, while_connected
+from knnmt.server.description import limit
 from knnmt.server.glossaries import MAX_TERMS, TermIn, placed
 from knnmt.server.work_items import DecodingOptions
 from knnmt.systems.table import SYSTEMS, serves
@@ -16,13 +18,14 @@ from knnmt.translate import Translation, Translator
 
 router = APIRouter(prefix="/v1", tags=["Translation"], dependencies=[Depends(admitted)])
 Code = Annotated[str | None, Query(description="language code; default: the first pair's")]
+Names = Annotated[list[str] | None, Query(description="names of memories, repeatable; default: the caller's")]
 BASE = {"base": "the model alone, without retrieval"}
 
 
 class Asked(BaseModel):
     """Texts, and how to translate them."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", populate_by_name=True, strict=True)
 
     q: StrictStr | list[StrictStr] = Field(description="text, or list of texts, each translated as one segment")
     source: StrictStr | None = Field(default=None, description="language code; default: the first pair's")
@@ -36,22 +39,41 @@ class Asked(BaseModel):
     weight: float | None = Field(
         default=None, alias="lambda", ge=0, le=1, allow_inf_nan=False, description="λ: maximum weight of the memory"
     )
-    beam: int | None = Field(default=None, ge=1, description="beam size; default: the server's")
-    alternatives: int = Field(default=0, ge=0, description="number of alternative translations")
+    beam: int | None = Field(
+        default=None, ge=1, description="beam size; default: the server's", json_schema_extra=limit("max_beam")
+    )
+    alternatives: int = Field(
+        default=0, ge=0, description="number of alternative translations", json_schema_extra=limit("max_alternatives")
+    )
     evidence: StrictBool = Field(default=False, description="include the evidence for each token")
     glossary: list[TermIn] = Field(
         default=[], max_length=MAX_TERMS, description="terms that count before those of the server's glossary"
     )
 
 
-class NeighbourOut(BaseModel):
+class Signed(BaseModel):
+    """A segment's origin, and who taught it when; null where nobody signed."""
+
+    origin: str
+
+    @computed_field
+    def author(self) -> str | None:
+        """Who taught it."""
+        return signature(self.origin).author
+
+    @computed_field
+    def date(self) -> str | None:
+        """When, in UTC."""
+        return signature(self.origin).date
+
+
+class NeighbourOut(Signed):
     """A retrieved token of the memory; `weight` is its share of p_knn."""
 
     source: str
     before: str
     token: str
     after: str
-    origin: str
     id: str | None
     memory: str = Field(description="name of the store that it is from")
     distance: float
@@ -77,11 +99,10 @@ class AlternativeOut(BaseModel):
     score: float
 
 
-class MatchOut(BaseModel):
+class MatchOut(Signed):
     """The segment of the memory whose source is exactly this text."""
 
     id: str | None
-    origin: str
 
 
 class TermOut(BaseModel):
@@ -136,14 +157,14 @@ async def translate(asked: Asked, request: Request, server: Serving, caller: Cal
     """Translate texts, with the probability of each token and the segments of the memory behind it."""
     limits = server.settings
     texts = [asked.q] if isinstance(asked.q, str) else asked.q
-    server.check_size(texts)
+    server.checks.size(texts)
     beam = max(asked.beam or limits.beam, asked.alternatives + 1)
     if beam > max(limits.max_beam, limits.beam) or asked.alternatives > limits.max_alternatives:
         most = f"{limits.max_beam} beams and {limits.max_alternatives} alternatives"
         raise HTTPException(400, f"Invalid request: at most {most}")
     desk = await server.loaded(server.desk(caller, asked.source, asked.target, asked.memories))
     if asked.system is not None and asked.system not in (known := systems_of(desk.translator)):
-        raise HTTPException(400, f"unknown system {asked.system!r}: choose from {', '.join(known)}")
+        raise HTTPException(404, f"no such system: {asked.system!r}; choose from {', '.join(known)}")
     glossary = desk.glossaries.of(asked.glossary)
     options = DecodingOptions(asked.system, asked.weight, beam, asked.alternatives + 1, asked.evidence, glossary)
     found = await while_connected(request, server.translate(desk, texts, options))
@@ -152,9 +173,11 @@ async def translate(asked: Asked, request: Request, server: Serving, caller: Cal
 
 
 @router.get("/systems", response_model=SystemsOut)
-async def systems(server: Serving, caller: Calling, source: Code = None, target: Code = None) -> Any:
-    """List the systems that all memories of a pair were built for, and the memories."""
-    desk = await server.loaded(server.desk(caller, source, target))
+async def systems(
+    server: Serving, caller: Calling, source: Code = None, target: Code = None, memories: Names = None
+) -> Any:
+    """List the systems that all memories were built for, and the memories."""
+    desk = await server.loaded(server.desk(caller, source, target, memories))
     translator = desk.translator
     settings = translator.retriever.settings if translator.retriever is not None else None
     return {

@@ -1,0 +1,124 @@
+"""What the server says about itself is true: what its description allows is accepted, and nothing else."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from knnmt.server.rights import RIGHTS, methods_of
+
+from .conftest import Serve
+from .standin import StandIn
+from .team import team
+
+ADA = {"Authorization": "Bearer ada"}
+MULTIPART = "multipart/form-data"
+
+
+@pytest.fixture
+def ada(tmp_path: Path) -> Any:
+    with TestClient(team(tmp_path), base_url="http://localhost", headers=ADA) as client:
+        yield client
+
+
+def schema(client: TestClient, path: str, kind: str = "application/json") -> Any:
+    """The schema of the body of a route."""
+    return client.get("/openapi.json").json()["paths"][path]["post"]["requestBody"]["content"][kind]["schema"]
+
+
+def test_languages_are_those_of_the_server_and_only_its_pairs(ada: TestClient) -> None:
+    translate = schema(ada, "/translate")
+    assert translate["properties"]["source"]["enum"] == ["de", "en", "auto"]
+    assert translate["properties"]["target"]["enum"] == ["en", "de"]
+    pairs = [{name: each["enum"] for name, each in kind["properties"].items()} for kind in translate["anyOf"]]
+    assert pairs == [{"source": ["de", "auto"], "target": ["en"]}, {"source": ["en", "auto"], "target": ["de"]}]
+    deepl = schema(ada, "/v2/translate", MULTIPART)
+    assert {"DE", "de", "EN", "EN-GB", "EN-US"} <= set(deepl["properties"]["target_lang"]["enum"])
+    assert deepl["anyOf"][0]["properties"]["source_lang"]["enum"] == ["DE", "de", None]
+    assert "x-l" not in ada.get("/openapi.json").text
+
+
+def test_limits_are_those_of_the_settings(serve: Serve) -> None:
+    client = serve(max_alternatives=3, max_beam=7)
+    assert schema(client, "/translate", MULTIPART)["properties"]["alternatives"]["maximum"] == 3
+    described = client.get("/openapi.json").json()["components"]["schemas"]
+    (asked,) = (each for name, each in described.items() if name.endswith("translation__Asked"))
+    assert (
+        asked["properties"]["beam"]["anyOf"][0] | {"maximum": 7, "minimum": 1}
+        == asked["properties"]["beam"]["anyOf"][0]
+    )
+
+
+def test_after_a_reload_the_description_has_the_new_languages(ada: TestClient) -> None:
+    server: Any = ada.app.state.server  # type: ignore[attr-defined]
+    assert schema(ada, "/translate")["properties"]["target"]["enum"] == ["en", "de"]
+    server.desks.directions = server.desks.directions[:1]
+    assert schema(ada, "/translate")["properties"]["target"]["enum"] == ["en"]
+
+
+def test_what_is_not_there_is_not_found_and_for_other_tools_invalid(ada: TestClient) -> None:
+    """A valid request of ours that names what the server does not have is 404; LibreTranslate and DeepL say 400."""
+    for body in ({"source": "fr"}, {"source": "de", "target": "de"}, {"system": "magic"}, {"memories": ["nowhere"]},
+                 {"source": "en", "target": "de", "memories": ["company"]}):  # fmt: skip
+        assert ada.post("/v1/translate", json={"q": "a"} | body).status_code == 404, body
+    for path in ("/v1/systems?source=fr", "/v1/matches?q=a&target=fr", "/tmserver/fr/en/unit/a"):
+        assert ada.get(path).status_code == 404, path
+    sent = {"file": ("a.txt", b"ja")}
+    assert ada.post("/v1/files", files=sent, data={"target": "fr"}).status_code == 404
+    assert ada.post("/translate_file", files=sent, data={"source": "de", "target": "fr"}).status_code == 400
+    assert ada.post("/translate", json={"q": "a", "source": "de", "target": "de"}).status_code == 400
+    assert ada.post("/v2/translate", json={"text": ["a"], "target_lang": "FR"}).status_code == 400
+
+
+def test_a_glossary_that_is_not_there_is_not_found_whatever_else_is_missing(ada: TestClient) -> None:
+    asked = {"text": ["ja"], "target_lang": "EN-US", "glossary_id": "none"}
+    assert ada.post("/v2/translate", json=asked).status_code == 404
+    made = {"name": "x", "source_lang": "de", "target_lang": "en", "entries": "ja\tyes", "entries_format": "tsv"}
+    id = ada.post("/v2/glossaries", json=made).json()["glossary_id"]
+    assert ada.post("/v2/translate", json=asked | {"glossary_id": id}).status_code == 400  # it needs source_lang
+    assert schema(ada, "/v2/translate")["dependentRequired"]["glossary_id"] == ["source_lang"]
+
+
+def test_a_field_that_takes_one_or_several_says_so(ada: TestClient) -> None:
+    fields = schema(ada, "/v2/translate", MULTIPART)["properties"]
+    for name in ("text", "ignore_tags", "glossary_ids"):
+        assert [kind["type"] for kind in fields[name]["anyOf"]] == ["string", "array"]
+    for ignored in ("x,y", ["x", "y"]):
+        asked = {"text": "<a>ja</a>", "target_lang": "EN", "source_lang": "DE", "tag_handling": "xml"}
+        assert ada.post("/v2/translate", json=asked | {"ignore_tags": ignored}).status_code == 200
+
+
+def test_a_lesson_of_white_space_is_invalid(client: TestClient, standin: StandIn) -> None:
+    for body in ({"source": "\u00a0", "target": "a"}, {"source": "a", "target": " \n"}):
+        answer = client.post("/v1/memory", json=body)
+        assert answer.status_code == 400, body
+        assert "pattern" in answer.json()["error"]
+    assert not standin.store.held
+
+
+def test_a_form_with_a_file_has_an_example_of_its_name(ada: TestClient) -> None:
+    paths = ada.get("/openapi.json").json()["paths"]
+    for path in ("/v1/files", "/translate_file", "/v2/document", "/v1/memory/import"):
+        form = paths[path]["post"]["requestBody"]["content"][MULTIPART]
+        disposition = form["encoding"]["file"]["headers"]["Content-Disposition"]["example"]
+        name = disposition.partition('filename="')[2].rstrip('"')
+        (example,) = form["schema"]["properties"]["file"]["examples"]
+        sent = ada.post(
+            path, files={"file": (name, example)}, data={"source": "de", "target": "en", "target_lang": "EN"}
+        )
+        assert sent.status_code < 300, (path, sent.text)
+
+
+def test_allow_lists_the_methods_of_each_path(ada: TestClient) -> None:
+    assert methods_of("/v1/memory/export") == ["GET", "HEAD", "OPTIONS"]
+    assert methods_of("/v1/memory/import") == ["POST", "OPTIONS"]
+    assert methods_of("/v1/memory/an id") == ["PUT", "DELETE", "OPTIONS"]
+    assert methods_of("/nowhere") == []
+    for path in {path for _, path in RIGHTS}:
+        place = path.replace("{id:segment}", "x").replace("{file:path}", "page.js").replace("{text:path}", "x")
+        place = place.replace("{id}", "x").replace("{name}", "x").replace("{source}", "de").replace("{target}", "en")
+        allowed = {method for method, each in RIGHTS if each == path}
+        for answer in (ada.options(place), ada.request("TRACE", place)):
+            listed = set(answer.headers["allow"].split(", "))
+            assert listed - {"HEAD", "OPTIONS"} == allowed, path
