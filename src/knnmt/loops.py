@@ -97,6 +97,20 @@ def element(context: Any, kind: Any, address: Any, index: Any) -> Any:
 
 
 @intrinsic
+def put(context: Any, address: Any, index: Any, value: Any) -> Any:
+    """Write a float32 to a place of an array, by the array's address."""
+    from llvmlite import ir
+    from numba.core import types
+
+    def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = builder.gep(builder.inttoptr(arguments[0], ir.FloatType().as_pointer()), [arguments[1]])
+        builder.store(arguments[2], place)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.float32), write
+
+
+@intrinsic
 def larger(context: Any, one: Any, other: Any) -> Any:
     """The larger of two float32, none of them NaN: unlike `max`, in loops that LLVM makes vectors of."""
     from numba.core import types
