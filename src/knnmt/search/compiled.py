@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knnmt.loops import compiled, element, put, share_out
+from knnmt.loops import compiled, element, prefetch, put, share_out
 from knnmt.search.compiled_matches import match
 from knnmt.search.compiled_mix import mix
 from knnmt.search.compiled_softmax import CompiledSoftmax
@@ -27,6 +27,7 @@ Ints = NDArray[np.int64]
 TOGETHER = 5  # queries that a row is compared with when it is read: a usual number of beams
 BLOCK = 1 << 17  # numbers of rows that stay in the cache while all queries are compared with them
 NOTHING = 0x7F800000 << 32  # an infinite distance and the number 0, packed
+AHEAD, LINE = 4, 64  # blocks whose rows are fetched ahead, and the bytes of a cache line
 WORTH = 1 << 13  # row comparisons that are worth a thread
 
 # A float16's bits, shifted into a float32 with the sign moved to the front, are the same number times 2^-112. Queries
@@ -137,9 +138,7 @@ class HalfTable(BySentence):
         if within is not None:
             starts, stops = (torch.minimum(starts[:, None] + bound, stops[:, None]).flatten() for bound in within)
             asking = torch.ones_like(starts)
-        squared, rows = search(
-            [self.rows], [0], starts[:, None], stops[:, None], queries.flatten(0, 1), asking, count
-        )
+        squared, rows = search([self.rows], [0], starts[:, None], stops[:, None], queries.flatten(0, 1), asking, count)
         return squared.view(shape), (rows.view(shape) - self.starts[:, None, None]).clamp_min_(0)
 
 
@@ -171,7 +170,7 @@ def search(
     (Q, count), padded with FAR and 0 where a group has fewer. Where the groups are too few for all threads, each is
     searched in pieces, and what these find is merged.
     """
-    rows, width = blocks[0], queries.size(1)
+    rows = blocks[0]
     sizes = (stops - starts).clamp_min(0).sum(dim=1) * -(-asking // TOGETHER)
     pieces = max(1, min(torch.get_num_threads(), int(sizes.sum()) // WORTH) // max(1, len(sizes)))
     lengths = -((starts - stops) // pieces)
@@ -187,11 +186,13 @@ def search(
     asked = asking.repeat(pieces)
     last = asked.cumsum(0)
     index = torch.empty(0, dtype=torch.int32) if members is None else members
-    places = [(block.values.data_ptr(), block.norms.data_ptr(), number) for block, number in zip(blocks, firsts)]
+    places = np.array(
+        [(each.values.data_ptr(), each.norms.data_ptr(), first) for each, first in zip(blocks, firsts, strict=False)]
+    )
     arrays = begins, ends, scaled, own, last - asked, last, found
     if count:
         share_out(
-            _search, (sizes.repeat(pieces) // pieces).numpy(), WORTH, np.array(places), rows.values.element_size(),
+            _search, (sizes.repeat(pieces) // pieces).numpy(), WORTH, places, rows.values.element_size(),
             index.numpy(), *(each.numpy() for each in arrays),
         )  # fmt: skip
     found = found.view(pieces, len(queries), count).transpose(0, 1).flatten(1)
@@ -211,6 +212,8 @@ def _search(
     scratch = np.empty((2, TOGETHER), np.float32)
     for group in range(first, last):
         for block in range(len(blocks)):
+            if block + AHEAD < len(blocks):
+                _fetch(blocks[block + AHEAD], starts[group, block + AHEAD], size * queries.shape[1])
             for start in range(starts[group, block], stops[group, block], together):
                 stop = min(start + together, stops[group, block])
                 for begin in range(begins[group], ends[group], TOGETHER):
@@ -219,6 +222,14 @@ def _search(
                         blocks[block], size, members, start, stop, queries[begin:end], own[begin:end],
                         found[begin:end], scratch,
                     )  # fmt: skip
+
+
+@compiled
+def _fetch(block: Ints, row: int, size: int) -> None:
+    """Have a row of `size` bytes, and its norm, on the way to the cache: rows of many blocks lie far apart."""
+    for at in range(0, size, LINE):
+        prefetch(block[0] + row * size + at)
+    prefetch(block[1] + 4 * row)
 
 
 @compiled

@@ -46,8 +46,9 @@ class Column:
 
     def whole(self) -> Tensor:
         """All of it."""
-        offsets = self.offsets or [0] * len(self.blocks)
-        every = [block if self.offsets is None else block.long() + first for block, first in zip(self.blocks, offsets)]
+        every = list(self.blocks)
+        if self.offsets is not None:
+            every = [block.long() + first for block, first in zip(every, self.offsets, strict=False)]
         return torch.cat(every) if len(every) > 1 else every[0]
 
     def _added(self, numbers: Tensor, found: Tensor) -> Tensor:
