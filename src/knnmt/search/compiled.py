@@ -76,7 +76,7 @@ class CompiledSearch(Search):
         """Squared distances and numbers of the nearest rows; those of many blocks by one loop."""
         if ranges is None or members is not None or not keys.plain:
             return super().nearest(keys, ranges, queries, count, members)
-        squared, numbers = self._grouped(keys.blocks, keys.starts, *ranges, queries, count, None)
+        squared, numbers = self._grouped(keys, *ranges, queries, count, None)
         return squared, numbers.masked_fill(squared == FAR, -1)
 
     def _nearest(
@@ -84,19 +84,18 @@ class CompiledSearch(Search):
     ) -> tuple[Tensor, Tensor]:
         if rows.codebooks is not None:
             return super()._nearest(rows, starts, stops, queries, count, members)
-        return self._grouped([rows], [0], starts[:, None], stops[:, None], queries, count, members)
+        return self._grouped(Keys([rows]), starts[:, None], stops[:, None], queries, count, members)
 
     def _grouped(
-        self, blocks: Sequence[Rows], firsts: Sequence[int], starts: Tensor, stops: Tensor, queries: Tensor,
-        count: int, members: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        self, keys: Keys[Rows], starts: Tensor, stops: Tensor, queries: Tensor, count: int, members: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """Search the ranges (Q, blocks) of queries, those with the same ranges together."""
         order, ends = grouped(starts, stops)
         first = torch.tensor([0, *ends[:-1]], dtype=torch.int64)
         asking = torch.tensor(ends, dtype=torch.int64) - first
         asked = order[first] if len(order) else order
         given = starts[asked], stops[asked], queries[order], asking[: len(asked)]
-        found = search(blocks, firsts, *given, count, members)
+        found = search(keys, *given, count, members)
         squared, numbers = (each[order.argsort()] for each in found)
         return squared, numbers
 
@@ -104,7 +103,7 @@ class CompiledSearch(Search):
         if not rows.plain:
             return super()._scan(rows, start, stop, queries, count)
         bounds = torch.tensor([[start]]), torch.tensor([[stop]])
-        return search([rows], [0], *bounds, queries, torch.tensor([len(queries)]), count)
+        return search(Keys([rows]), *bounds, queries, torch.tensor([len(queries)]), count)
 
 
 class HalfTable(BySentence):
@@ -138,7 +137,8 @@ class HalfTable(BySentence):
         if within is not None:
             starts, stops = (torch.minimum(starts[:, None] + bound, stops[:, None]).flatten() for bound in within)
             asking = torch.ones_like(starts)
-        squared, rows = search([self.rows], [0], starts[:, None], stops[:, None], queries.flatten(0, 1), asking, count)
+        groups = starts[:, None], stops[:, None]
+        squared, rows = search(Keys([self.rows]), *groups, queries.flatten(0, 1), asking, count)
         return squared.view(shape), (rows.view(shape) - self.starts[:, None, None]).clamp_min_(0)
 
 
@@ -154,8 +154,7 @@ def take(blocks: Sequence[Tensor], starts: Sequence[int], numbers: Tensor, out: 
 
 
 def search(
-    blocks: Sequence[Rows],
-    firsts: Sequence[int],
+    keys: Keys[Rows],
     starts: Tensor,
     stops: Tensor,
     queries: Tensor,
@@ -165,12 +164,12 @@ def search(
 ) -> tuple[Tensor, Tensor]:
     """Squared distances and numbers of the `count` rows of groups nearest to queries; ties by number.
 
-    firsts: the number of each block's first row; starts, stops: (G, blocks), the rows of each group in each block, or
-    of the `members` of a single one; queries: (Q, d), the first asking[0] of which ask the first group, and so on. Both
-    (Q, count), padded with FAR and 0 where a group has fewer. Where the groups are too few for all threads, each is
-    searched in pieces, and what these find is merged.
+    starts, stops: (G, blocks), the rows of each group in each block, or of the `members` of a single one; queries: (Q,
+    d), the first asking[0] of which ask the first group, and so on. Both (Q, count), padded with FAR and 0 where a
+    group has fewer. Where the groups are too few for all threads, each is searched in pieces, and what these find is
+    merged.
     """
-    rows = blocks[0]
+    rows = keys.blocks[0]
     sizes = (stops - starts).clamp_min(0).sum(dim=1) * -(-asking // TOGETHER)
     pieces = max(1, min(torch.get_num_threads(), int(sizes.sum()) // WORTH) // max(1, len(sizes)))
     lengths = -((starts - stops) // pieces)
@@ -186,9 +185,8 @@ def search(
     asked = asking.repeat(pieces)
     last = asked.cumsum(0)
     index = torch.empty(0, dtype=torch.int32) if members is None else members
-    places = np.array(
-        [(each.values.data_ptr(), each.norms.data_ptr(), first) for each, first in zip(blocks, firsts, strict=False)]
-    )
+    firsts = zip(keys.blocks, keys.starts, strict=False)
+    places = np.array([(block.values.data_ptr(), block.norms.data_ptr(), first) for block, first in firsts])
     arrays = begins, ends, scaled, own, last - asked, last, found
     if count:
         share_out(
