@@ -140,7 +140,7 @@ def open_array(path: Path, name: str, sizes: Mapping[str, int]) -> NDArray[Any]:
     found = arrays.mapped(path, array.dtype, shape, "c")
     if array.offsets_into is not None:
         total = _size(array.offsets_into, sizes)
-        if not (found.min() >= 0 and found.max() <= total and rises(found, total)):
+        if not rises(found, total):
             raise StoreError(f"{path} is corrupt: its offsets do not rise from 0 to {total}")
     # as unsigned numbers, negative ones are beyond all bounds: one pass over what may be gigabytes
     if array.below is not None and items and found.view(f"u{found.itemsize}").max() >= _size(array.below, sizes):
