@@ -1,9 +1,10 @@
 """How selection and lookup grow with the number of parts: a synthetic store as large as a cluster builds it.
 
     python benchmarks/parts.py 1e7 --parts 100 --distinct 10 --folder /data
+    python benchmarks/parts.py 1e7 --parts 100 --distinct 100 --systems faster
 
-Makes `distinct` parts of so many tokens, about 134 bytes each, and a store of `parts` parts in which each of them
-appears several times (as links: the disk holds it once). Prints, for `faster` and `similar`, what `knnmt bench
+Makes `distinct` parts of so many tokens, about 134 bytes each (7 for `faster` alone), and a store of `parts` parts in
+which each of them appears several times (as links: the disk holds it once). Prints, for each system, what `knnmt bench
 --synthetic` prints for one part. Everything is removed at the end.
 """
 
@@ -54,20 +55,22 @@ def main() -> None:
     parser.add_argument("tokens", type=float, help="of a part; 1e7 or more")
     parser.add_argument("--parts", type=int, nargs="+", default=[1, 100])
     parser.add_argument("--distinct", type=int, default=10)
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS)
     parser.add_argument("--folder", type=Path, default=None, help="where there is room")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     folder = Path(tempfile.mkdtemp(dir=arguments.folder))
     try:
-        shapes = [Shape(int(arguments.tokens), similar=True, seed=seed + 1) for seed in range(arguments.distinct)]
+        given = {"similar": "similar" in arguments.systems, "parts": max(arguments.parts)}
+        shapes = [Shape(int(arguments.tokens), seed=seed + 1, **given) for seed in range(arguments.distinct)]
         stores = []
         for shape in shapes:
             began = time.perf_counter()
             stores.append(make(shape, folder / f"store-{shape.seed}").path)
-            print(f"made {stores[-1].name} in {time.perf_counter() - began:.0f} s", flush=True)
+        print(f"made {len(stores)} parts; the last in {time.perf_counter() - began:.0f} s", flush=True)
         for count in arguments.parts:
             store = repeated(stores[0], stores[1:], count, folder / f"of {count}")
-            for system in SYSTEMS:
+            for system in arguments.systems:
                 began = time.perf_counter()
                 Datastore.open(store.path)
                 opening = time.perf_counter() - began

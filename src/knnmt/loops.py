@@ -97,6 +97,37 @@ def element(context: Any, kind: Any, address: Any, index: Any) -> Any:
 
 
 @intrinsic
+def put(context: Any, address: Any, index: Any, value: Any) -> Any:
+    """Write a float32 to a place of an array, by the array's address."""
+    from llvmlite import ir
+    from numba.core import types
+
+    def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = builder.gep(builder.inttoptr(arguments[0], ir.FloatType().as_pointer()), [arguments[1]])
+        builder.store(arguments[2], place)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.float32), write
+
+
+@intrinsic
+def prefetch(context: Any, address: Any) -> Any:
+    """Ask for the cache line at an address, which may be any, without waiting for it."""
+    from llvmlite import ir
+    from numba.core import cgutils, types
+
+    def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        to_read, keep, data = number(0), number(3), number(1)
+        builder.call(function, [builder.inttoptr(arguments[0], byte), to_read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), write
+
+
+@intrinsic
 def larger(context: Any, one: Any, other: Any) -> Any:
     """The larger of two float32, none of them NaN: unlike `max`, in loops that LLVM makes vectors of."""
     from numba.core import types

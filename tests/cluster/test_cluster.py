@@ -3,6 +3,7 @@
 One test starts the one cluster there is, which takes seconds; it ends with the test, however that ends.
 """
 
+import contextlib
 import os
 import signal
 import socket
@@ -22,6 +23,7 @@ from knnmt.build.plan import Work
 from knnmt.build.settings import BuildSettings
 from knnmt.cli.app import app
 from knnmt.cli.lines import resumed
+from knnmt.cluster import translate as cluster_translate
 from knnmt.cluster.build import RayRunner
 from knnmt.cluster.connection import Cluster, ClusterSettings, connected, require_version
 from knnmt.cluster.translate import RayTranslator
@@ -176,6 +178,50 @@ def test_a_translation_is_resumed_after_the_lines_that_it_noted(tmp_path: Path) 
     assert out.read_bytes() == b""
 
 
+def test_an_interrupted_translation_is_resumed_by_the_same_command(
+    model: Model, model_folder: Callable[[str], Path], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'knnmt[ray]'")
+    stages: list[Stage] = []
+
+    class Failing(Stage):
+        """One that is interrupted, as by ^C, when it has given so many blocks."""
+
+        def __init__(self, blocks: int) -> None:
+            super().__init__()
+            self.blocks = blocks
+
+        def get(self, result: Callable[[], Any]) -> Any:
+            self.blocks -= 1
+            if self.blocks < 0:
+                raise KeyboardInterrupt
+            return super().get(result)
+
+    @contextlib.contextmanager
+    def connected(settings: ClusterSettings) -> Iterator[Any]:
+        yield stages[-1]
+
+    monkeypatch.setattr(cluster_translate, "connected", connected)
+    lines = [line.split("\t")[0] for line in corpus.read_text("utf-8").splitlines()[:40]]
+    (tmp_path / "in").write_text("\n".join(lines) + "\n", "utf-8")
+    folder = str(model_folder("marian"))
+    command = ["translate", str(tmp_path / "in"), "--model", folder, "--langs", "de-en", "--beam", "2", "-o"]
+    assert CliRunner().invoke(app, [*command, str(tmp_path / "plain")]).exit_code == 0
+    on_ray = [*command, str(tmp_path / "out"), "--ray", "local", "--window", "5"]
+    stages.append(Failing(4))  # the fingerprint, and three blocks
+    done = CliRunner().invoke(app, on_ray)
+    assert done.exit_code == 130
+    assert "15 lines kept: the same command resumes the work" in done.output
+    assert not (tmp_path / "out").exists()
+    stages.append(Failing(100))
+    done = CliRunner().invoke(app, on_ray)
+    assert done.exit_code == 0, done.output
+    assert "resumed after line 15" in done.output
+    assert stages[-1].blocks == 100 - 1 - 5
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "plain").read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {"in", "plain", "out"}
+
+
 def test_pieces_run_here_in_their_order() -> None:
     made: list[str] = []
     pieces = [Piece(name, name, lambda work, name=name: made.append(name)) for name in "abc"]  # type: ignore[misc]
@@ -218,7 +264,7 @@ def test_ray_translates_lines_not_documents(tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text("<p>Hund</p>", "utf-8")
     done = CliRunner().invoke(app, ["translate", str(tmp_path / "page.html"), "--ray", "local"])
     assert done.exit_code == 2
-    assert "--ray is for plain text" in done.output
+    assert "--ray is for plain text, one segment a line: translate documents without it" in done.output
 
 
 def test_workers_have_the_same_version() -> None:

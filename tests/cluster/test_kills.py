@@ -1,5 +1,7 @@
-"""Twenty kills of workers and five of the driver: in the end the store of an undisturbed build, to the byte."""
+"""Twenty kills of workers and five of the driver: in the end the store of an undisturbed build, to the byte; and a
+translation whose driver is killed."""
 
+import json
 import os
 import random
 import signal
@@ -81,6 +83,33 @@ def test_kills_of_workers_and_drivers(model: Model, model_folder: Callable[[str]
         assert files(out) == files(tmp_path / "plain")
         assert not out.with_name(f"{out.name}.building").exists()
     assert (killed, ended) == (WORKERS, DRIVERS)
+
+
+def test_a_translation_whose_driver_is_killed_is_resumed(model_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'knnmt[ray]'")
+    lines = [line.split("\t")[0] for line in parallel_text(tmp_path / "c.tsv", 300).read_text("utf-8").splitlines()]
+    (tmp_path / "in").write_text("\n".join(lines * 10) + "\n", "utf-8")
+    command = [sys.executable, "-m", "knnmt", "translate", str(tmp_path / "in"), "--langs", "de-en", "--threads", "1"]
+    command += ["--model", str(model_folder("marian")), "--device", "cpu", "-o"]
+    subprocess.run([*command, str(tmp_path / "plain")], check=True)
+    on_ray = [*command, str(tmp_path / "out"), "--ray", "local", "--ray-workers", "2", "--window", "20"]
+    notes, seen = tmp_path / ".out.part.json", 0
+    for kill in (signal.SIGKILL, signal.SIGINT, None):
+        process = subprocess.Popen(on_ray, stderr=subprocess.PIPE)
+        while kill is not None and process.poll() is None:
+            time.sleep(0.01)
+            if notes.exists() and (now := json.loads(notes.read_bytes())["lines"]) >= seen + 100:
+                seen = now
+                process.send_signal(kill)
+                break
+        said = process.communicate()[1].decode()
+        if kill is signal.SIGINT:
+            assert process.returncode == 130
+            assert "lines kept: the same command resumes the work" in said
+            assert "Traceback" not in said
+    assert process.returncode == 0
+    assert "resumed after line" in said
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "plain").read_bytes()
 
 
 def main() -> None:

@@ -32,9 +32,9 @@ WIDTH, SIZES = 3, [0, 400, 37, 0, 1]  # tokens of each type
 TOKENS = sum(SIZES)
 
 
-def clustered(m: int, coarse_from: int, scale: float = 1.0) -> Arrays:
+def clustered(m: int, coarse_from: int, scale: float = 1.0, seed: int = 5) -> Arrays:
     """A store in which token i of the corpus links to entry i alone, with real clusters; `scale` rounds to a grid."""
-    rng = np.random.default_rng(5)
+    rng = np.random.default_rng(seed)
     states = (np.round(rng.normal(size=(TOKENS, WIDTH)) * 4) / 4 * scale).astype(np.float16)
     targets, ids = rng.normal(size=(TOKENS, WIDTH)).astype(np.float16), rng.integers(0, 9, TOKENS).astype(np.int32)
     made = kmeans.cluster(states, offsets_of(np.array(SIZES)), m, coarse_from=coarse_from)

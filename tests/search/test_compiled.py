@@ -59,7 +59,9 @@ def test_groups_are_searched_as_numpy_sorts_them(groups: list[tuple[int, int]], 
     rows, queries = (rng.integers(-2, 3, (int(each.sum()), d)) for each in (sizes, asking))
     stops = sizes.cumsum(0)
     keys = rows_of(torch.from_numpy(rows))
-    squared, numbers = search(keys, stops - sizes, stops, torch.from_numpy(queries).float(), asking, count)
+    squared, numbers = search(
+        Keys([keys]), (stops - sizes)[:, None], stops[:, None], torch.from_numpy(queries).float(), asking, count
+    )
     assert squared.shape == numbers.shape == (len(queries), count)
     at = 0
     for (size, some), stop in zip(groups, stops.tolist(), strict=True):
@@ -75,10 +77,10 @@ def test_groups_are_searched_as_numpy_sorts_them(groups: list[tuple[int, int]], 
 def test_every_float16_counts_as_what_it_is() -> None:
     every = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(torch.float16)
     every = every[every.isfinite()]
-    group = torch.tensor([0]), torch.tensor([len(every)])
+    group = torch.tensor([[0]]), torch.tensor([[len(every)]])
     for query in (0.0, 6e-8, -0.7, 300.0, -65504.0):
         asked = torch.tensor([[query]])
-        squared, numbers = search(rows_of(every[:, None]), *group, asked, torch.tensor([1]), len(every))
+        squared, numbers = search(Keys([rows_of(every[:, None])]), *group, asked, torch.tensor([1]), len(every))
         wanted = (every[numbers[0]].double() - query).square()
         # what is rounded is rounded beside the squared lengths
         most = 1e-6 * (every[numbers[0]].double().square() + query**2)
@@ -89,10 +91,10 @@ def test_every_float16_counts_as_what_it_is() -> None:
 def test_a_query_finds_the_same_bits_alone_and_among_others() -> None:
     rng = torch.Generator().manual_seed(3)
     keys, queries = rows_of(torch.randn(70, 36, generator=rng)), torch.randn(13, 36, generator=rng)
-    group = torch.tensor([0]), torch.tensor([70])
-    together = search(keys, *group, queries, torch.tensor([13]), 9)
+    group = torch.tensor([[0]]), torch.tensor([[70]])
+    together = search(Keys([keys]), *group, queries, torch.tensor([13]), 9)
     for number, query in enumerate(queries):
-        alone = search(keys, *group, query[None], torch.tensor([1]), 9)
+        alone = search(Keys([keys]), *group, query[None], torch.tensor([1]), 9)
         for ours, theirs in zip(together, alone, strict=True):
             assert torch.equal(ours[number], theirs[0])
 
@@ -172,8 +174,8 @@ def test_ranges_of_blocks_are_searched_as_numpy_sorts_them(
 def test_rows_are_nearest_to_themselves_and_no_distance_is_below_zero() -> None:
     rows = 30 * torch.randn(200, 96, generator=torch.Generator().manual_seed(4))
     keys = rows_of(rows)
-    group = torch.tensor([0]), torch.tensor([200])
-    squared, numbers = search(keys, *group, keys.values.float(), torch.tensor([200]), 3)
+    group = torch.tensor([[0]]), torch.tensor([[200]])
+    squared, numbers = search(Keys([keys]), *group, keys.values.float(), torch.tensor([200]), 3)
     assert torch.equal(numbers[:, 0], torch.arange(200))
     assert not torch.signbit(squared).any()
 
@@ -197,3 +199,36 @@ def test_without_ranges_all_rows_are_searched(sizes: list[int]) -> None:
         for count in (2, len(keys)):
             ours, theirs = (found_by.nearest(keys, ranges, queries, count) for ranges in (None, every))
             assert all(map(torch.equal, ours, theirs))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_many_blocks_are_searched_as_one(known: bool) -> None:
+    """Also where the norms of rows are not known yet; and rows are taken from blocks by their numbers."""
+    rng = torch.Generator().manual_seed(5)
+    rows, sizes = torch.randint(-2, 3, (60, 20), generator=rng).float(), [7, 0, 30, 1, 22]
+    whole = rows_of(rows)
+    blocks = [rows_of(some) for some in rows.split(sizes)]
+    ours = CompiledSearch(CPU)
+    if not known:
+        blocks = [Rows(block.values, ours.norms(block.values)) for block in blocks]
+    keys = Keys(blocks).without(torch.arange(60) == 11)
+    kinds = torch.tensor([[0, 0, 0, 0, 0], [2, 0, 9, 1, 0], [7, 0, 30, 1, 22]])  # where types begin and end in each
+    queries, types = torch.randint(-2, 3, (23, 20), generator=rng).float(), torch.arange(23) % 2
+    for count in (1, 4, 40):
+        for _ in range(2):  # the second time, norms are known
+            squared, numbers = ours.nearest(keys, (kinds[types], kinds[types + 1]), queries, count)
+            for query in range(23):
+                first, last = kinds[types[query]].tolist(), kinds[types[query] + 1].tolist()
+                places = [at + n for at, b, e in zip(keys.starts, first, last, strict=False) for n in range(b, e)]
+                every = torch.tensor([place for place in places if place != 11])
+                wanted = (rows[every] - queries[query]).square().sum(dim=1)
+                order = wanted.argsort(stable=True)[:count]
+                assert numbers[query, : len(order)].tolist() == every[order].tolist()
+                assert squared[query, : len(order)].tolist() == wanted[order].tolist()
+                assert (numbers[query, len(order) :] == -1).all()
+    chosen = torch.tensor([[59, 0, 7], [6, 37, 36]])
+    for search_by in (ours, Search(CPU)):
+        taken = search_by.take([block.values for block in keys.blocks], keys.starts, chosen)
+        assert torch.equal(taken, whole.values[chosen])
+    with pytest.raises(IndexError, match="rows 3 to 60 asked for, of 60"):
+        ours.take([block.values for block in keys.blocks], keys.starts, torch.tensor([3, 60]))

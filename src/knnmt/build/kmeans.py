@@ -14,11 +14,11 @@ from knnmt.build.lloyd import DISTANCES, Float16, States, assign, read, train
 from knnmt.build.workers import parallel
 from knnmt.csr import Int32, Int64, blocks, offsets_of, rises
 from knnmt.errors import DataError, UsageError
+from knnmt.systems.levels import COARSE_FROM
 
 Float32 = NDArray[np.float32]
 Pieces = NDArray[Any]
 
-COARSE_FROM = 1024  # clusters a group, above which they get a coarse level
 TRAINING_ROWS = 256  # a centroid: more make k-means slower and hardly better, as FAISS has it
 STUCK = 0.95  # share of the rows in one part from which k-means is taken not to have separated them
 BATCH_BYTES = 1 << 24  # of states that k-means runs over again and again: a few times a core's cache

@@ -83,11 +83,16 @@ def translate_on_ray(
         lines = islice(terminal.lines_of(source, input), out.lines, None)
         problems: list[str] = []
         found_all = translator.stream(lines, window, bar)
-        for number, found in enumerate(found_all, start=out.lines + 1):
-            problems += problems_of(found, f"{input or 'standard input'}:{number}")
-            out.write(written(found, number, settings.n_best, as_json=as_json))
-            if number % window == 0:
-                out.note(number)
+        try:
+            for number, found in enumerate(found_all, start=out.lines + 1):
+                problems += problems_of(found, f"{input or 'standard input'}:{number}")
+                out.write(written(found, number, settings.n_best, as_json=as_json))
+                if number % window == 0:
+                    out.note(number)
+        except KeyboardInterrupt:
+            if output is not None and out.lines:
+                terminal.note(f"{terminal.counted(out.lines, 'line')} kept: the same command resumes the work")
+            raise
     show_problems(problems)
 
 
@@ -100,7 +105,10 @@ def _identity(path: Path | None) -> tuple[str, int, int] | None:
 
 
 class Resumed:
-    """An output that notes how far it has come: the lines of input that are done, and the bytes written for them."""
+    """An output that notes how far it has come: the lines of input that are done, and the bytes written for them.
+
+    lines: those that were noted last, by this run or the one before
+    """
 
     def __init__(self, file: IO[bytes], notes: Path | None, plan: str, lines: int) -> None:
         self.file, self.notes, self.plan, self.lines = file, notes, plan, lines
@@ -112,6 +120,7 @@ class Resumed:
     def note(self, lines: int) -> None:
         """Note that so many lines of input are done."""
         self.file.flush()
+        self.lines = lines
         if self.notes is not None:
             content = {"plan": self.plan, "lines": lines, "bytes": self.file.tell()}
             files.write_whole(self.notes, json.dumps(content).encode())

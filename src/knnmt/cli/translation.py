@@ -111,8 +111,11 @@ def translate(
     plan = planned(inputs or [], output, format, columns, everything=all_units)
     cluster = cluster_settings(ray, ray_workers, threads, device, precision)
     if cluster is not None:
-        if plan is not None or leave_out_own:
-            raise UsageError("--ray is for plain text, one segment a line, without --leave-out-own")
+        if leave_out_own:
+            raise UsageError("--leave-out-own is not for --ray: evaluate on one machine")
+        if plan is not None:
+            raise UsageError("--ray is for plain text, one segment a line: translate documents without it, in shares "
+                             "on several machines if they are many (an interrupted run resumes)")  # fmt: skip
         chosen, stores = retrieval_settings(settings_file, **retrieval), weighted(store, store_weights)
         options: dict[str, Any] = {"model": seen_by_all(model), "store": stores, "system": system, "retrieval": chosen}
         options |= {"langs": langs, "shortlist": shortlist}

@@ -5,7 +5,7 @@ rows are cut into blocks. A row that must not be found has an infinite squared n
 """
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -137,8 +137,10 @@ def gather(
     if len(starts) == 2 or isinstance(numbers, slice):
         return take(0, numbers)
     flat = numbers.flatten()
-    for block, (first, last) in enumerate(pairwise(starts)):
-        where = ((flat >= first) & (flat < last)).nonzero().flatten()
+    of = torch.bucketize(flat, torch.tensor(starts[1:-1], device=flat.device), right=True)
+    order = of.argsort(stable=True)
+    sizes = of.bincount(minlength=len(starts) - 1).tolist()
+    for block, (where, first) in enumerate(zip(order.split(sizes), starts, strict=False)):
         if len(where):
             some = take(block, flat[where] - first)
             out = some.new_empty((len(flat), *some.shape[1:])) if out is None else out

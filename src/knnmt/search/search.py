@@ -5,7 +5,7 @@ once, where a store's arrays are put on a device; nothing else asks what device 
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import torch
@@ -14,9 +14,10 @@ from torch import Tensor
 from knnmt.search.matches import Asked, Index, Limits, Matches, match
 from knnmt.search.mix import merge, mix
 from knnmt.search.nearest import Buffers, Table, least, pack, runs, unpack
-from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
+from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows, gather
 from knnmt.search.softmax import Softmax
 
+MEASURED = 1 << 12  # rows whose norms are computed at a time
 GATHERED = 1 << 18  # rows copied at a time to be compared
 TOGETHER = 32  # queries of one range that are compared with it at a time, where several ranges are
 COMPARED = 1 << 26  # pairs of queries and rows compared at a time when all rows are scanned
@@ -51,6 +52,17 @@ class Search:
     def make(self, keys: Keys[Rows], numbers: Tensor | slice, missing: Tensor | None = None) -> Table:
         """Rows to compare with: `numbers` (..., N) of keys, none where `missing`, or a slice of a single block."""
         return Table(self.buffers, keys, numbers, missing)
+
+    def norms(self, values: Tensor) -> Tensor:
+        """The squared lengths of rows (N, d), as a search needs them. (N,)."""
+        norms = torch.empty(len(values), device=values.device)
+        for some, into in zip(values.split(MEASURED), norms.split(MEASURED), strict=True):
+            into.copy_(some.float().square().sum(-1))
+        return norms
+
+    def take(self, blocks: Sequence[Tensor], starts: Sequence[int], numbers: Tensor) -> Tensor:
+        """The rows `numbers` (...) of blocks, as `gather` numbers them. (..., *row)."""
+        return gather(numbers, starts, lambda block, rows: blocks[block][rows])
 
     def nearest(
         self, keys: Keys[Rows], ranges: Ranges | None, queries: Tensor, count: int, members: list[Tensor] | None = None
@@ -123,7 +135,7 @@ class Search:
         asking = (stops > starts).nonzero().flatten()
         if not len(asking):
             return squared, numbers
-        order, ends = grouped(starts[asking], stops[asking])
+        order, ends = grouped(starts[asking, None], stops[asking, None])
         asking = asking[order]
         firsts = [0, *ends[:-1]]  # of each range's queries
         begins, bounds = (each[asking[firsts]].tolist() for each in (starts, stops))
@@ -179,9 +191,12 @@ def _gathered(
 
 
 def grouped(starts: Tensor, stops: Tensor) -> tuple[Tensor, list[int]]:
-    """An order of queries in which those of the same range stand together, and where each range's queries end."""
-    order = starts.argsort(stable=True)
-    order = order[stops[order].argsort(stable=True)]
-    same = torch.stack((starts[order], stops[order]), dim=1)
-    new = (same[1:] != same[:-1]).any(dim=1).nonzero().flatten() + 1
+    """An order of queries in which those of the same ranges stand together, and where each group's queries end.
+
+    Both (Q, blocks). Ranges that do not overlap have different sums; where others have the same, a group may come in
+    pieces.
+    """
+    order = (starts + stops).sum(dim=1).argsort(stable=True)
+    both = torch.cat((starts, stops), dim=1)[order]
+    new = (both[1:] != both[:-1]).any(dim=1).nonzero().flatten() + 1
     return order, [*new.tolist(), len(order)]

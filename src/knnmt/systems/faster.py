@@ -10,17 +10,18 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from knnmt.search.nearest import least, runs
+from knnmt.search.nearest import least, pack, runs, unpack
 from knnmt.search.rows import FAR, Keys, Rows
 from knnmt.search.search import Ranges
 from knnmt.store.memories import AnyStore
 from knnmt.store.schema import Array, declare, offsets
 from knnmt.systems.chosen import Nearest, as_rows, linked
+from knnmt.systems.levels import Levels, levels_of
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Candidates, Defaults, Found, Neighbours, Source, System
 from knnmt.systems.view import View
 
-COARSE_PROBE = 8  # coarse clusters whose clusters are compared, in types with two levels
+COARSE_PROBE = 8  # cells whose clusters are compared, in types that have a second level
 ARRAYS = {
     # clusters of a type's tokens, with the means of both sides
     "cluster_offsets": offsets("source_vocabulary", into="clusters"),
@@ -55,13 +56,14 @@ def near_clusters(view: View, source: Source, lists: Lists) -> Tensor:
     """The clusters nearest to the tokens of each sentence, of those with visible entries, -1 for none. (B, C)."""
     sentence, types, states = source.tokens(view)
     means = view.derived(f"{lists} means", lambda: _means(view, lists))
-    starts, stops = view.ranges("coarse_offsets", types)
-    deep = (stops > starts).any(dim=1)  # types with so many clusters that these are clustered again
+    levels = levels_of(view)
+    deep = levels.offsets[types + 1] > levels.offsets[types]  # types with so many clusters that these are in cells
     clusters = torch.empty_like(types)
     ranges = view.ranges("cluster_offsets", types[~deep])
     clusters[~deep] = view.search.nearest(means, ranges, states[~deep], 1)[1][:, 0]
     if bool(deep.any()):
-        clusters[deep] = _nearest_of_two_levels(view, means, types[deep], states[deep])
+        rows = view.derived(f"{lists} means by cells", lambda: levels.rows(view, means))
+        clusters[deep] = _nearest_of_cells(view, levels, rows, types[deep], states[deep])
     there = clusters >= 0
     return as_rows(sentence[there], clusters[there], len(source.ids), len(means))
 
@@ -69,26 +71,26 @@ def near_clusters(view: View, source: Source, lists: Lists) -> Tensor:
 def _means(view: View, lists: Lists) -> Keys[Rows]:
     """The source means of clusters; one without visible entries is not found."""
     means = view.means("cluster_source")
-    clusters = torch.arange(len(means), device=view.device)
     if view.hidden is None:
-        _, size = view.runs(OFFSETS[lists], clusters)
-        return means.without(size == 0)
-    owner, _ = _entries(view, clusters, lists)
+        return means.without(torch.cat([offsets.diff() == 0 for offsets in view.blocks(OFFSETS[lists])]))
+    owner, _ = _entries(view, torch.arange(len(means), device=view.device), lists)
     empty = torch.ones(len(means), dtype=torch.bool, device=view.device)
     return means.without(empty.index_fill_(0, owner, False))
 
 
-def _nearest_of_two_levels(view: View, means: Keys[Rows], types: Tensor, states: Tensor) -> Tensor:
-    """The nearest cluster in the nearest coarse clusters, or of all in parts without these. (Q,), (Q, d) to (Q,)."""
-    flat, levels = view.ranges("cluster_offsets", types), view.ranges("coarse_offsets", types)
-    most = int((levels[1] - levels[0]).sum(dim=1).max())
-    coarse = view.search.choose(view.means("coarse_source"), levels, states, min(COARSE_PROBE, most))
-    spans = view["coarse_ranges"][coarse.clamp_min(0)]
-    begin = torch.cat((flat[0] + view.first("clusters"), spans[..., 0]), dim=1)
-    size = torch.cat((flat[1] - flat[0], spans[..., 1] - spans[..., 0]), dim=1)
-    left_out = torch.cat((levels[1] > levels[0], coarse < 0), dim=1)
-    cells = begin, size.masked_fill(left_out, 0)
-    return nearest_in_cells(view, means, cells, states, 1)[:, 0]
+def _nearest_of_cells(view: View, levels: Levels, rows: Keys[Rows], types: Tensor, states: Tensor) -> Tensor:
+    """The nearest cluster in the nearest cells of its type, or in none; -1 for none. (Q,), (Q, d) to (Q,)."""
+    cells = levels.offsets[types], levels.offsets[types + 1]
+    most = min(COARSE_PROBE, int((cells[1] - cells[0]).max()))
+    chosen = view.search.choose(levels.means, (cells[0][:, None], cells[1][:, None]), states, most)
+    spans = levels.ranges[chosen.clamp_min(0)].masked_fill((chosen < 0)[..., None], 0)
+    if levels.rest is not None:
+        spans = torch.cat((spans, levels.rest[types, None]), dim=1)
+    queries = states.repeat_interleave(spans.size(1), dim=0)
+    squared, places = view.search.nearest(rows, (spans[..., 0].view(-1, 1), spans[..., 1].view(-1, 1)), queries, 1)
+    numbers = levels.numbers(places.clamp_min(0))
+    best, numbers = unpack(pack(squared, numbers).view(len(states), -1).amin(dim=1))  # ties go to the lowest number
+    return numbers.masked_fill(best == FAR, -1)
 
 
 def nearest_in_cells(

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from knnmt.search import backend
+from knnmt.search import Search, backend
 from knnmt.search.metric import as_query, distance
-from knnmt.search.rows import Keys, Rows, gather
+from knnmt.search.rows import Keys, Rows
 from knnmt.settings import Metric
 from knnmt.store.lessons import LessonPart
 from knnmt.store.part import Part
@@ -23,7 +23,6 @@ from knnmt.store.schema import ARRAYS
 
 T = TypeVar("T")
 Arrays = Part | LessonPart
-MEASURED = 1 << 12  # means whose norms are computed at a time
 
 
 class Column:
@@ -32,24 +31,35 @@ class Column:
     blocks: that of each part; starts: the number of each one's first row; offsets: added to what it holds
     """
 
-    def __init__(self, blocks: Sequence[Tensor], starts: Sequence[int], offsets: Sequence[int] | None) -> None:
-        self.blocks, self.starts, self.offsets = blocks, starts, offsets
+    def __init__(
+        self, search: Search, blocks: Sequence[Tensor], starts: Sequence[int], offsets: Sequence[int] | None
+    ) -> None:
+        self.search, self.blocks, self.starts, self.offsets = search, blocks, starts, offsets
 
     def __getitem__(self, numbers: Tensor) -> Tensor:
-        return gather(numbers, self.starts, self._take)
+        return self._added(numbers, self.search.take(self.blocks, self.starts, numbers))
 
     def behind(self, numbers: Tensor) -> Tensor:
         """The rows behind these, each in the same part."""
-        return gather(numbers, self.starts, lambda block, rows: self._take(block, rows + 1))
+        following = [block[1:] for block in self.blocks]
+        return self._added(numbers, self.search.take(following, self.starts, numbers))
 
     def whole(self) -> Tensor:
         """All of it."""
-        every = [self._take(block, slice(None)) for block in range(len(self.blocks))]
+        every = list(self.blocks)
+        if self.offsets is not None:
+            every = [block.long() + first for block, first in zip(every, self.offsets, strict=False)]
         return torch.cat(every) if len(every) > 1 else every[0]
 
-    def _take(self, block: int, rows: Tensor | slice) -> Tensor:
-        found = self.blocks[block][rows]
-        return found if self.offsets is None else found.long() + self.offsets[block]
+    def _added(self, numbers: Tensor, found: Tensor) -> Tensor:
+        """What was found of rows `numbers`, as numbers of the store."""
+        if self.offsets is None:
+            return found
+        if len(self.blocks) == 1:
+            return found.long()
+        starts, offsets = (torch.tensor(each, device=found.device) for each in (self.starts[1:-1], self.offsets[:-1]))
+        added = offsets[torch.bucketize(numbers, starts, right=True)]
+        return found.long() + added.view(*numbers.shape, *(1,) * (found.dim() - numbers.dim()))
 
 
 class View:
@@ -97,7 +107,8 @@ class View:
     def _column(self, name: str) -> Column:
         spec = ARRAYS[name]
         into = _counted(spec.below or spec.offsets_into)
-        return Column(self.blocks(name), self.starts(_counted(spec.shape[0])), self.starts(into) if into else None)
+        starts = self.starts(_counted(spec.shape[0]))
+        return Column(self.search, self.blocks(name), starts, self.starts(into) if into else None)
 
     def _tensor(self, part: int, name: str) -> Tensor:
         return self.kept(f"{name} of part {part}", lambda: torch.from_numpy(self.parts[part][name]).to(self.device))
@@ -133,6 +144,11 @@ class View:
         starts, stops = (torch.stack([block[types + step] for block in blocks], dim=1) for step in (0, 1))
         return starts, stops if live is None else torch.where(live, stops, starts)
 
+    def live_parts(self) -> list[int]:
+        """The parts that have a visible entry."""
+        live = self.derived("live parts", self._live)
+        return [part for part in range(len(self.parts)) if live is None or bool(live[part])]
+
     def _live(self) -> Tensor | None:
         """Which parts have a visible entry. (parts,) bool, or None where all have one."""
         if self.hidden is None or len(self.parts) == 1:
@@ -153,14 +169,11 @@ class View:
         return Rows(self._tensor(part, f"{side}_codes"), norms, self._tensor(part, f"{side}_codebooks"))
 
     def means(self, name: str) -> Keys[Rows]:
-        """Means of clusters; there are few, and their norms are computed once."""
+        """Means of clusters, whose norms are computed here."""
 
         def rows(part: int) -> Rows:
             values = self._tensor(part, name)
-            norms = torch.empty(len(values), device=self.device)
-            for some, into in zip(values.split(MEASURED), norms.split(MEASURED), strict=True):
-                into.copy_(some.float().square().sum(-1))
-            return Rows(values, norms)
+            return Rows(values, self.search.norms(values))
 
         return self.kept(f"{name} rows", lambda: Keys([rows(part) for part in range(len(self.parts))]))
 

@@ -46,6 +46,7 @@ class Shape:
     k_max: int = 128
     seed: int = 1
     similar: bool = False
+    parts: int = 1  # of such a shape that one store has: their clusters of a frequent type lie around the same centres
 
     def __post_init__(self) -> None:
         if not 1 <= self.tokens <= MOST:
@@ -94,6 +95,13 @@ class Shape:
             cuts = self.clusters[kind] + np.arange(parts[kind] + 1) * numbers[kind] // parts[kind]
             ranges.append(np.stack([cuts[:-1], cuts[1:]], axis=1))
         return offsets_of(parts), np.concatenate(ranges)
+
+    @cached_property
+    def centres(self) -> Int64:
+        """Around how many points a type's clusters lie in all parts together, 0 for none or the coarse ones. (V,)."""
+        numbers = np.diff(self.clusters)
+        whole = np.where(numbers > kmeans.COARSE_FROM, 0, numbers * self.parts)
+        return np.where(whole > kmeans.COARSE_FROM, np.ceil(np.sqrt(whole)), 0).astype(np.int64)
 
     def entries(self, places: Int64) -> Int64:
         """The target entry that each source token links to: one each, all over the store."""
@@ -160,19 +168,25 @@ def _draw(rng: np.random.Generator, rows: int, width: int) -> Float32:
 
 
 def _write_means(shape: Shape, part: Path) -> None:
-    """The means of both sides; the coarse level's are drawn first, and its clusters' means lie around them."""
+    """The means of both sides; the coarse ones and centres are drawn first, and those of clusters lie around them."""
     rng = np.random.default_rng(shape.seed)
     clusters, (offsets, ranges) = shape.starts.size - 1, shape.coarse
     coarse = _draw(rng, len(ranges), shape.width)
-    owner = np.full(clusters, -1, np.int32)  # the coarse cluster of each cluster
+    centres = [coarse]
+    owner = np.full(clusters, -1, np.int32)  # the coarse cluster or the centre of each cluster
     for number, (begin, end) in enumerate(ranges.tolist()):
         owner[begin:end] = number
+    for kind in np.flatnonzero(shape.centres).tolist():
+        begin, end = shape.clusters[kind : kind + 2].tolist()
+        owner[begin:end] = sum(map(len, centres)) + rng.integers(shape.centres[kind], size=end - begin)
+        centres.append(_draw(np.random.default_rng(kind), int(shape.centres[kind]), shape.width))
+    around = np.concatenate(centres)
     source, target = (
         arrays.create(part / f"cluster_{side}.npy", "float16", (clusters, shape.width)) for side in ("source", "target")
     )
     for some in _blocks(clusters):
         means, deep = _draw(rng, some.stop - some.start, shape.width), owner[some] >= 0
-        means[deep] = coarse[owner[some][deep]] + NOISE * means[deep]
+        means[deep] = around[owner[some][deep]] + NOISE * means[deep]
         source[some] = means
         target[some] = _draw(rng, some.stop - some.start, shape.width)
     made: dict[str, arrays.Rows] = {
