@@ -17,6 +17,7 @@ from torch import Tensor
 
 from knnmt.decode import ranking
 from knnmt.decode.cache import Cache, StaticCache
+from knnmt.decode.constraint_kernels import extend_bound
 from knnmt.decode.constraints import Constraints
 from knnmt.decode.graph import Replayed
 from knnmt.decode.kernels import WORTH, extend, normalise
@@ -222,10 +223,10 @@ class _Search:
         if self.lookup is not None:
             with self.trace.stage("combine"):
                 normaliser = self.lookup.mix(states, logits, normaliser)
-        if self.constraints is not None:
-            self._take(self._constrained(self.constraints, logits, normaliser))
-        elif self.compiled:
+        if self.compiled:
             self._extend(logits, normaliser)
+        elif self.constraints is not None:
+            self._take(self._constrained(self.constraints, logits, normaliser))
         else:
             logits.index_fill_(2, self.banned, -torch.inf)
             self._take(self._next(logits, normaliser))
@@ -243,14 +244,19 @@ class _Search:
         return self.model.step(tokens, self.beams.step, self.source, self.cache)
 
     def _extend(self, logits: Tensor, normaliser: Tensor) -> None:
-        """`_next` and `_take` in one compiled loop, in place."""
+        """`_next` or `_constrained`, and `_take`, in one compiled loop, in place."""
         now, step = self.beams, self.cache.length
+        ends = (
+            (self.special.end,)
+            if self.constraints
+            else (self.special.end, self.special.forced_end, self.early_stopping)
+        )
         changed = now.tokens, now.parents, now.running, now.done, *now.finished, self.history
+        tables = self.constraints.tables() if self.constraints is not None else ()
         share_evenly(
-            extend, len(logits), logits[0].numel(), WORTH, logits.numpy(), normaliser.contiguous().numpy(),
-            self.banned.numpy(), self.limit.numpy(), self.special.end, self.special.forced_end, self.early_stopping,
-            np.float32(NEVER), step, self.lengths.numpy()[step],
-            *(each.numpy() for each in changed),
+            extend if self.constraints is None else extend_bound, len(logits), logits[0].numel(), WORTH,
+            logits.numpy(), normaliser.contiguous().numpy(), self.banned.numpy(), self.limit.numpy(), *ends,
+            np.float32(NEVER), step, self.lengths.numpy()[step], *(each.numpy() for each in changed), *tables,
         )  # fmt: skip
         self.cache.advance(now.parents)
         now.step.add_(1)

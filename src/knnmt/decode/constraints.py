@@ -9,17 +9,18 @@ sentence make a trie, and a beam is at a node of it.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from knnmt.decode.constraint_kernels import MUST_NOT
 from knnmt.decode.ranking import NEVER, top
 
 Ids = tuple[int, ...]
-MUST_NOT, PADDING = -1, -2  # instead of a node: no way leads there
+PADDING = MUST_NOT - 1  # instead of a node: no way leads there, either
 FAR = 1 << 30  # a token that no translation reaches
 TIGHT, LOOSE = 0, 1  # the roots of a trie: behind a word, and where a word may begin without a space
 BY_SENTENCE = "tokens goto change below complete depth need longest earliest deadline begin".split()
@@ -219,6 +220,17 @@ class Constraints:
         self.banks = int((need.sum(axis=1) * longest).max()) + 2
         self.node = torch.full((count, beams), LOOSE, device=device)
         self.have = torch.zeros((count, beams, groups), dtype=torch.int64, device=device)
+
+    def tables(self) -> list[Any]:
+        """What `extend_bound` reads and, the last two, changes in place."""
+        edges = self.starts.numpy(), self.loose.numpy()
+        return [
+            *(getattr(self, name).numpy() for name in BY_SENTENCE),
+            *edges,
+            self.banks,
+            self.node.numpy(),
+            self.have.numpy(),
+        ]
 
     def met(self, step: int) -> Tensor:
         """Which beams have all terms of their sentences, and are behind their given beginnings. (B, K)."""

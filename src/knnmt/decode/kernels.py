@@ -79,7 +79,7 @@ def extend(
             ends[rank] = closing or token_of[rank] == end
             counted = ends[rank] and rank < beams and not done[sentence] and best[rank] > never / 2
             if counted:
-                _finish(
+                finish(
                     sentence, best[rank] / length, step, beam_of[rank], token_of[rank], score, ended_at, ended_beam,
                     ended_token,
                 )  # fmt: skip
@@ -120,7 +120,7 @@ def top(logits: Floats, shift: Floats, best: Floats, place: Ints) -> None:
 
 
 @compiled
-def _finish(
+def finish(
     sentence: int, value: float, step: int, beam: int, token: int, score: Floats, ended_at: Ints, ended_beam: Ints,
     ended_token: Ints,
 ) -> None:  # fmt: skip

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from itertools import product
 from weakref import WeakSet
 
+import numpy as np
 import torch
 
 from knnmt import ready
 from knnmt.decode.batches import batches
 from knnmt.decode.beam import search
+from knnmt.decode.constraints import Constraints, Edges, Forms, Wishes
 from knnmt.decode.kernels import extend
 from knnmt.decode.settings import TranslateSettings
 from knnmt.model.panels import Panels
@@ -46,6 +48,10 @@ def _use_loops(model: Transformer, special: SpecialTokens) -> None:
     """Use each compiled loop once."""
     Panels(torch.zeros(1, 4), None, in_bytes=True)(torch.zeros(1, 4))  # steps have their own way to both precisions
     _search(model, special, PAIR, (4, 3), (1, 2))
+    edges = Edges(*np.ones((2, model.architecture.target_vocabulary), np.bool_))
+    wishes = [Wishes(((Forms(joined=frozenset({(special.end,)})), 1),))] * len(PAIR)
+    encoded = model.encode(*padded([[special.end] * length for length in PAIR], special.pad, model.device))
+    search(model, encoded, special, [2] * len(PAIR), beams=2, constraints=Constraints(wishes, edges, 2, model.device))
 
 
 @torch.inference_mode()
