@@ -430,7 +430,7 @@ def test_a_system_is_run_with_settings_that_are_not_searched_for(written: Path, 
 def test_a_system_run_alone_is_what_it_is_among_others(
     done: tuple[Path, Results], data: Path, written: Path, tmp_path: Path
 ) -> None:
-    out, whole = done
+    _, whole = done
     alone = reproduce(Config.load(written), data, tmp_path, device="cpu", jobs=1, only=["one"], systems=["faster"])
     assert alone.config == whole.config
     assert list(alone.domains[0].systems) == ["base", "faster"]

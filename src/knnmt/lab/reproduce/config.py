@@ -252,8 +252,10 @@ class Config(_Table):
         for domain in self.domains:
             mine = tuple(name for name in names if domain.systems is None or name in domain.systems)
             if mine:
-                served = list(dict.fromkeys(known[name].system for name in mine if known[name].system != TM))
-                build = domain.build | ({"systems": served} if served else {})
+                served = dict.fromkeys(known[name].system for name in mine if known[name].system != TM)
+                if self.decompose is not None and "faster" in served:
+                    served |= {"faster-exact": None}  # what the clusters hold is asked for too
+                build = domain.build | ({"systems": list(served)} if served else {})
                 domains.append(domain.model_copy(update={"systems": mine, "build": build}))
         return self.model_copy(update={"systems": tuple(known[name] for name in names), "domains": tuple(domains)})
 

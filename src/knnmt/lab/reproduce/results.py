@@ -173,10 +173,9 @@ def _updated(old: DomainResults, new: DomainResults) -> DomainResults:
     """A domain. Its store is the first one, which served all systems."""
     varied = {point.system for point in new.varied}
     points = [point for point in old.varied if point.system not in varied] + new.varied
-    lost = new.decomposition or old.decomposition
-    if old.decomposition is not None and new.decomposition is not None:
-        if old.decomposition.tokens == new.decomposition.tokens:  # of the same references
-            lost = new.decomposition.model_copy(update={"kept": old.decomposition.kept | new.decomposition.kept})
+    before, lost = old.decomposition, new.decomposition or old.decomposition
+    if before is not None and lost is not None and before.tokens == lost.tokens:  # of the same references
+        lost = lost.model_copy(update={"kept": before.kept | lost.kept})
     order = list(dict.fromkeys((*old.systems, *new.systems)))
     systems = {name: new.systems.get(name) or old.systems[name] for name in order}
     return old.model_copy(update={"systems": systems, "varied": points, "decomposition": lost})

@@ -81,9 +81,9 @@ def reproduce(
     results.json is there after the first domain, and grows with each.
     """
     content = config.model_dump(mode="json", by_alias=True)
-    config = config.only(systems) if systems else config
     beyond = {} if decomposed else {"decompose": None}
     config = config.model_copy(update=beyond if varied else beyond | {"vary": None})
+    config = config.only(systems) if systems else config
     domains = [domain for domain in config.domains if not only or {domain.name, domain.variant_of} & set(only)]
     if strange := set(only) - {name for domain in domains for name in (domain.name, domain.variant_of)}:
         raise UsageError(f"there is no domain {min(strange)!r} among {', '.join(d.name for d in config.domains)}")
