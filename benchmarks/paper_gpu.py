@@ -94,11 +94,10 @@ class Window:
 def quality(window: Window) -> Iterator[Job]:
     """All runs that give scores."""
     both: list[Path | None] = [None, *([window.base] if window.base is not None else [])]
-    scores = ("--no-decompose", "--no-vary")
     for place, model in enumerate(both):
-        for domain in ("it", "bible", "koran", "subtitles"):
-            named = ("--systems", "similar,similar-learned,knn")
-            yield window.reproduce(place, "quick", domain, model, *named, *scores, part="similar")
+        for domain in ("it", "bible", "koran", "subtitles"):  # the default beside what it is compared with
+            named = ("--systems", "similar,similar-learned,knn,faster", "--no-vary")
+            yield window.reproduce(place, "quick", domain, model, *named, part="similar")
     yield Job(
         2, STORE,
         window.knnmt(
@@ -111,11 +110,6 @@ def quality(window: Window) -> Iterator[Job]:
     yield window.reproduce(11, "sizes", "koran-10000", None)
     for variant in ("koran-m512", "subtitles-m512", "it-cosine", "subtitles-cosine", "it-knn"):
         yield window.reproduce(12, "published", variant, None)
-    for place, model in enumerate(both):
-        for domain in DOMAINS:  # the decomposition
-            yield window.reproduce(
-                13 + place, "quick", domain, model, "--systems", "faster", "--no-vary", part="faster"
-            )
     for size in SIZES:
         for domain in DOMAINS:
             if (domain, size) != ("koran", "10000"):
@@ -131,6 +125,9 @@ def quality(window: Window) -> Iterator[Job]:
     for size in ("m32", "m2048", "m128", "m8"):
         for domain in DOMAINS:
             yield window.reproduce(40, "clusters", f"{domain}-{size}", None)
+    for domain, sizes in (("koran", ("50mb", "107mb")), ("bible", ("100mb", "215mb"))):
+        for variant in (*sizes, "m4", "m64"):
+            yield window.reproduce(45, "curve", f"{domain}-{variant}", None)
     for place, model in enumerate(both):
         for domain in DOMAINS:  # all systems again, with what is varied
             yield window.reproduce(50 + place, "quick", domain, model)

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from knnmt.lab.report.bench import Bench
-from knnmt.lab.report.paper import DOMAINS, STAND_IN, STEPS, WMT, parent, scores, share
+from knnmt.lab.report.paper import DOMAINS, STAND_IN, STEPS, TIMES, WMT, parent, scores, share
 from knnmt.lab.report.tables import Rows, Table, model_name
 from knnmt.lab.reproduce.config import BASE, REFERENCE
 from knnmt.lab.reproduce.results import Decomposition, Results
@@ -123,9 +123,9 @@ def _choice(results: Sequence[Results]) -> Iterator[Claim]:
 
 def _speed(benches: Sequence[Bench]) -> Iterator[Claim]:
     by_k, by_length = (_ratios(benches, axis) for axis in ("k", "length"))
-    yield _ratio("Faster takes 1.2 times base MT's time", 1.2, _usual(benches, "faster"))
-    yield _ratio("Fast takes twice base MT's time", 2.0, _usual(benches, "fast"))
-    yield _ratio("kNN-MT is two orders of magnitude slower than base MT", 100.0, _usual(benches, REFERENCE))
+    yield _ratio("Faster takes 1.2 times base MT's time", TIMES["faster"], _usual(benches, "faster"))
+    yield _ratio("Fast takes twice base MT's time", TIMES["fast"], _usual(benches, "fast"))
+    yield _ratio("kNN-MT is two orders of magnitude slower than base MT", TIMES[REFERENCE], _usual(benches, REFERENCE))
     timed = [bench for bench in benches if {*STEPS[1:]} <= {row["system"] for row in bench.usual()}]
     usual = {name: fmean(some.values()) for name in SYSTEMS if (some := _usual(timed, name))}
     if {"faster", "faster-exact", "fast"} <= usual.keys():
