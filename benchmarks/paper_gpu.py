@@ -142,6 +142,8 @@ def speed(window: Window) -> list[Job]:
         "systems": (40, ["--systems", f"{steps},knn", "--pairs", "10", "--segments", "192", "--batch-size", "64"]),
         "k": (60, [*swept, "k=8,16,32,64,128,256,512"]),
         "length": (60, [*swept, "length=10,20,40,80,120"]),
+        "c": (30, ["--systems", "base,fast", "--pairs", "5", "--segments", "128", "--batch-size", "64", "--sweep",
+                   "c=16,64,256,512"]),
         "memory": (40, ["--systems", f"{steps},knn", "--segments", "256", "--memory", str(window.arguments.memory)]),
         "batch": (60, ["--systems", "base,fast,faster,similar", "--pairs", "3", "--segments", "64", "--sweep",
                        "batch-size=1,4,16,64"]),

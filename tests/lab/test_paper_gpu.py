@@ -57,7 +57,7 @@ def test_every_run_leaves_its_results_and_no_store(ran: tuple[Path, list[list[st
         "clusters-mini-de-en-koran-m8",
     } <= made
     assert "published-mini-de-en-koran-knn" not in made  # it was there
-    assert len(list((out / "bench").glob("*.json"))) == 5
+    assert len(list((out / "bench").glob("*.json"))) == 6
     assert not list(out.glob("runs/*-koran*/x/store"))
 
 
