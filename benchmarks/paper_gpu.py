@@ -136,15 +136,15 @@ def quality(window: Window) -> Iterator[Job]:
 def speed(window: Window) -> list[Job]:
     """Everything that is timed, alone on the machine."""
     store, text = window.out / "runs" / STORE, window.prepared / "koran" / "test.de"
-    steps = "base,fast,fast-clustered,faster-exact,faster,similar"
-    swept = ["--systems", steps, "--pairs", "5", "--segments", "128", "--batch-size", "64", "--sweep"]
+    steps = "base,fast,fast-clustered,faster-exact,faster"
+    every = f"{steps},similar,knn"
+    some = ["--pairs", "5", "--segments", "128", "--batch-size", "64", "--sweep"]
     asked: dict[str, tuple[int, list[str]]] = {
-        "systems": (40, ["--systems", f"{steps},knn", "--pairs", "10", "--segments", "192", "--batch-size", "64"]),
-        "k": (60, [*swept, "k=8,16,32,64,128,256,512"]),
-        "length": (60, [*swept, "length=10,20,40,80,120"]),
-        "c": (30, ["--systems", "base,fast", "--pairs", "5", "--segments", "128", "--batch-size", "64", "--sweep",
-                   "c=16,64,256,512"]),
-        "memory": (40, ["--systems", f"{steps},knn", "--segments", "256", "--memory", str(window.arguments.memory)]),
+        "systems": (40, ["--systems", every, "--pairs", "10", "--segments", "192", "--batch-size", "64"]),
+        "k": (50, ["--systems", steps, *some, "k=8,32,128,512"]),
+        "length": (50, ["--systems", steps, *some, "length=10,30,60,120"]),
+        "memory": (40, ["--systems", every, "--memory", str(window.arguments.memory)]),
+        "c": (25, ["--systems", "base,fast", *some, "c=16,64,256,512"]),
         "batch": (60, ["--systems", "base,fast,faster,similar", "--pairs", "3", "--segments", "64", "--sweep",
                        "batch-size=1,4,16,64"]),
     }  # fmt: skip
