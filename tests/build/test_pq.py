@@ -231,3 +231,20 @@ def test_what_cannot_be_quantized_is_refused() -> None:
         encoded(states, some_codebooks(4, 2))
     with pytest.raises(DataError, match="state 1500 is not finite"):
         pq.train(states, subspaces=4)
+
+
+def test_means_by_products_are_those_by_scattered_sums() -> None:
+    parts, centroids = torch.randn(3, 700, 4), torch.randn(3, pq.CENTROIDS, 4)
+    codes = pq._nearest(parts, pq.Expansion.of(centroids))
+    torch.testing.assert_close(pq._means_on_gpu(parts, codes, centroids), pq._means(parts, codes, centroids))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+def test_a_gpu_quantizes_as_well_as_a_cpu() -> None:
+    states, gpu = np.random.default_rng(1).normal(size=(3000, 24)).astype(np.float16), torch.device("cuda")
+    codebooks = pq.train(states, subspaces=6, device=gpu)
+    assert error(states, codebooks) < 1.05 * error(states, pq.train(states, subspaces=6))
+    there, here = (np.zeros((len(states), 6), np.uint8) for _ in range(2))
+    pq.encode(states, codebooks, there, device=gpu)
+    pq.encode(states, codebooks, here)
+    assert (there != here).mean() < 1e-3  # but for what is as near to two of them

@@ -14,7 +14,7 @@ from knnmt.datastore import Datastore
 from knnmt.errors import UsageError
 from knnmt.evaluate import bleu
 from knnmt.lab.reproduce import Config, Results, memory, reproduce
-from knnmt.lab.reproduce.results import joined
+from knnmt.lab.reproduce.results import joined, updated
 from knnmt.model.checkpoint import load
 from knnmt.retrieval.session import Retriever
 from knnmt.retrieval.tuned import Tuned
@@ -259,3 +259,22 @@ def test_pieces_of_an_experiment_are_put_together(
     assert len(joined([done[1], done[1]])) == 2
     with pytest.raises(UsageError, match="no domain 'two'"):
         reproduce(config, data, tmp_path, device="cpu", only=["two"])
+
+
+def test_where_faster_loses_can_be_asked_again_for_faster_alone(
+    done: tuple[Path, Results], config: Config, data: Path, tmp_path: Path
+) -> None:
+    alone = reproduce(
+        config, data, tmp_path, device="cpu", only=["one-plain"], systems=["faster"], varied=False, jobs=1
+    )
+    found, before = alone.domains[0].decomposition, done[1].domains[0].decomposition
+    assert found is not None
+    assert before is not None
+    assert alone.domains[0].varied == []
+    assert found.choices == before.choices
+    assert "knn" not in found.kept
+    both = updated(done[1], alone).domains[0]
+    assert both.varied == done[1].domains[0].varied
+    assert both.decomposition is not None
+    assert both.decomposition.kept.keys() == before.kept.keys()
+    assert both.decomposition.kept["faster"].gain == pytest.approx(before.kept["faster"].gain)

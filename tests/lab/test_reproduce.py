@@ -17,6 +17,7 @@ from knnmt.datastore import Datastore
 from knnmt.errors import DataError, UsageError
 from knnmt.evaluate import bleu, evaluate
 from knnmt.lab.reproduce import Config, Results, reproduce, run
+from knnmt.lab.reproduce.results import updated
 from knnmt.lab.reproduce.score import compare
 from knnmt.model.checkpoint import load
 from knnmt.overlap import overlaps
@@ -424,3 +425,27 @@ def test_a_system_is_run_with_settings_that_are_not_searched_for(written: Path, 
     tuned = found.domains[0].systems["knn-index"].tuned
     assert tuned is not None
     assert (tuned.settings["index"], tuned.settings["nprobe"]) == (True, 3)
+
+
+def test_a_system_run_alone_is_what_it_is_among_others(
+    done: tuple[Path, Results], data: Path, written: Path, tmp_path: Path
+) -> None:
+    _, whole = done
+    alone = reproduce(Config.load(written), data, tmp_path, device="cpu", jobs=1, only=["one"], systems=["faster"])
+    assert alone.config == whole.config
+    assert list(alone.domains[0].systems) == ["base", "faster"]
+    assert set(Datastore.open(tmp_path / "one" / "store").manifest.settings["systems"]) == {"faster"}
+    found, known = alone.domains[0].systems["faster"], whole.domains[0].systems["faster"]
+    assert [score.value for score in found.metrics] == [score.value for score in known.metrics]
+    assert found.bytes == known.bytes
+    with pytest.raises(UsageError, match="no system 'fast' among knn, faster, faster-constant"):
+        reproduce(Config.load(written), data, tmp_path, device="cpu", systems=["fast"])
+
+    newer = found.model_copy(update={"bytes": 1})
+    domain = alone.domains[0].model_copy(update={"systems": {"faster": newer}})
+    both = updated(whole, alone.model_copy(update={"domains": [domain]}))
+    assert [one.name for one in both.domains] == ["one", "two"]
+    assert list(both.domains[0].systems) == ["base", *RUNS]
+    assert both.domains[0].systems["faster"].bytes == 1
+    assert both.domains[0].systems["knn"] == whole.domains[0].systems["knn"]
+    assert both.domains[1] == whole.domains[1]

@@ -19,9 +19,10 @@ def finish_keys(context: Context) -> None:
         lengths = np.empty(len(keys), np.float32)
         if quantized:
             parts = pq.subspaces(keys.shape[1])
-            codebooks = pq.train(keys, subspaces=parts, seed=context.settings.seed)
+            device = context.model.device
+            codebooks = pq.train(keys, subspaces=parts, seed=context.settings.seed, device=device)
             codes = context.create(f"{side}_codes", "uint8", (len(keys), parts))
-            pq.encode(keys, codebooks, codes, workers=context.workers, progress=advance)
+            pq.encode(keys, codebooks, codes, workers=context.workers, progress=advance, device=device)
             context.write(**{f"{side}_codebooks": codebooks})
         for start in range(0, len(keys), MEASURED):
             some = slice(start, start + MEASURED)

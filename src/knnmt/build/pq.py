@@ -2,7 +2,8 @@
 
 A state of d numbers is cut into M parts of d/M; each is kept as the number of its nearest of 256 centroids.
 Codebooks are (M, 256, d/M) float32: a NumPy array where they are made and stored, a tensor where they are used.
-`knnmt.search.pq` decodes.
+Both are computed on the device of the model that makes the states: a GPU encodes millions of states in a second, a core
+some thousands. `knnmt.search.pq` decodes.
 """
 
 import math
@@ -22,9 +23,11 @@ from knnmt.search.pq import CENTROIDS
 
 SEEDING_SIZE = 32 * CENTROIDS  # rows of the sample that the first centroids are drawn from
 BLOCK_SIZE = 1 << 20  # numbers worked on at a time: a core's cache
+BLOCK_SIZE_GPU = 1 << 28
 GROUP_SIZE = 8  # subspaces that a worker clusters at a time
 TASK_SIZE = 1 << 10  # rows that a worker encodes at a time
-REPORT_SIZE = 1 << 16  # rows between two reports of progress: about a second
+REPORT_SIZE = 1 << 16  # rows between two reports of progress: about a second; a GPU encodes them at a time
+CPU = torch.device("cpu")
 
 
 def subspaces(d: int, most: int = 128) -> int:
@@ -39,6 +42,7 @@ def train(
     seed: int = 0,
     sample: int = CENTROIDS * CENTROIDS,
     iterations: int = 8,
+    device: torch.device = CPU,
 ) -> NDArray[np.float32]:
     """Make codebooks by k-means in every subspace at once, on a sample of the rows; only those are read.
 
@@ -54,10 +58,13 @@ def train(
     rows = np.sort(rng.choice(count, min(sample, count), replace=False, shuffle=False))
     chosen = np.asarray(states[rows], np.float32)
     _refuse_infinite(chosen, rows)
-    parts = torch.from_numpy(chosen).view(rows.size, subspaces, -1).transpose(0, 1).contiguous().split(GROUP_SIZE)
-    draws = torch.from_numpy(rng.random((subspaces, CENTROIDS))).split(GROUP_SIZE)
+    parts = torch.from_numpy(chosen).to(device).view(rows.size, subspaces, -1).transpose(0, 1).contiguous()
+    draws = torch.from_numpy(rng.random((subspaces, CENTROIDS))).to(device)
+    if device.type != "cpu":
+        return _cluster(parts, draws, iterations).cpu().numpy()
+    groups = parts.split(GROUP_SIZE), draws.split(GROUP_SIZE)
     with lone_threads(torch.get_num_threads()) as pool:
-        return torch.cat(list(pool.map(partial(_cluster, iterations=iterations), parts, draws))).numpy()
+        return torch.cat(list(pool.map(partial(_cluster, iterations=iterations), *groups))).numpy()
 
 
 def encode(
@@ -67,6 +74,7 @@ def encode(
     *,
     workers: int | None = None,
     progress: Callable[[int], object] | None = None,
+    device: torch.device = CPU,
 ) -> None:
     """Write the codes of all states, a block at a time; `progress` is told the rows done since it last was.
 
@@ -76,21 +84,22 @@ def encode(
     subspaces, _, width = codebooks.shape
     if subspaces * width != d or out.shape != (count, subspaces):
         raise DataError(f"states {states.shape}, codebooks {codebooks.shape} and codes {out.shape} do not fit together")
-    expansion = Expansion.of(torch.from_numpy(codebooks))
+    expansion = Expansion.of(torch.from_numpy(codebooks).to(device))
+    at_a_time = TASK_SIZE if device.type == "cpu" else REPORT_SIZE
 
     def encode_rows(start: int) -> None:
-        rows = states[start : start + TASK_SIZE]
+        rows = states[start : start + at_a_time]
         # A matrix product may round otherwise at another size: all have the same, the last one is padded.
-        filled = np.zeros((TASK_SIZE, d), np.float32)
+        filled = np.zeros((at_a_time, d), np.float32)
         filled[: len(rows)] = rows
-        _refuse_infinite(filled, np.arange(start, start + TASK_SIZE))
-        parts = torch.from_numpy(filled).view(TASK_SIZE, subspaces, width).transpose(0, 1)
-        out[start : start + TASK_SIZE] = _nearest(parts, expansion)[:, : len(rows)].T
+        _refuse_infinite(filled, np.arange(start, start + at_a_time))
+        parts = torch.from_numpy(filled).to(device).view(at_a_time, subspaces, width).transpose(0, 1)
+        out[start : start + at_a_time] = _nearest(parts, expansion)[:, : len(rows)].T.cpu()
 
-    with lone_threads(workers or torch.get_num_threads()) as pool:
+    with lone_threads((workers or torch.get_num_threads()) if device.type == "cpu" else 1) as pool:
         for start in range(0, count, REPORT_SIZE):
             stop = min(start + REPORT_SIZE, count)
-            for _ in pool.map(encode_rows, range(start, stop, TASK_SIZE)):
+            for _ in pool.map(encode_rows, range(start, stop, at_a_time)):
                 pass
             if progress is not None:
                 progress(stop - start)
@@ -118,8 +127,8 @@ class Expansion:
 
 def _nearest(parts: Tensor, expansion: Expansion) -> Tensor:
     """Return the number of each part's nearest centroid, the first of equals: (M, R, d/M) gives (M, R) int64."""
-    codes = torch.empty(parts.shape[:2], dtype=torch.int64)
-    rows = min(max(BLOCK_SIZE // (len(parts) * CENTROIDS), 1), parts.shape[1])
+    codes = torch.empty(parts.shape[:2], dtype=torch.int64, device=parts.device)
+    rows = _block(parts)
     # One buffer for all blocks: memory that is fresh from the system costs more than the product itself.
     buffer = parts.new_empty(len(parts), rows, CENTROIDS)
     for start in range(0, parts.shape[1], rows):
@@ -127,8 +136,15 @@ def _nearest(parts: Tensor, expansion: Expansion) -> Tensor:
         # Without |y|², which is the same for all centroids.
         scores = torch.baddbmm(expansion.level, block, expansion.slope, out=buffer[:, : block.shape[1]])
         # NumPy's argmin is vectorised and five times as fast as that of torch.
-        codes[:, start : start + rows] = torch.from_numpy(scores.numpy().argmin(-1))
+        nearest = torch.from_numpy(scores.numpy().argmin(-1)) if parts.device.type == "cpu" else scores.argmin(-1)
+        codes[:, start : start + rows] = nearest
     return codes
+
+
+def _block(parts: Tensor) -> int:
+    """Rows whose distances to all centroids are held at a time."""
+    size = BLOCK_SIZE if parts.device.type == "cpu" else BLOCK_SIZE_GPU
+    return min(max(size // (len(parts) * CENTROIDS), 1), parts.shape[1])
 
 
 def _cluster(parts: Tensor, draws: Tensor, iterations: int) -> Tensor:
@@ -146,7 +162,7 @@ def _seed(parts: Tensor, draws: Tensor) -> Tensor:
     """Draw first centroids as k-means++ does, by their squared distances from those drawn before."""
     subspaces, rows, width = parts.shape
     centroids = parts.new_empty(subspaces, CENTROIDS, width)
-    nearest = torch.ones(subspaces, rows)
+    nearest = parts.new_ones(subspaces, rows)
     for number, draw in enumerate(draws.unbind(1)):
         reach = nearest.cumsum(1, dtype=torch.float64)
         # A part that is a centroid already has no reach; where all are, the last part is drawn again and again.
@@ -189,10 +205,23 @@ def in_bytes(
 
 def _means(parts: Tensor, codes: Tensor, centroids: Tensor) -> Tensor:
     """Move each centroid to the mean of its parts, summed in float64; one without parts stays where it is."""
+    if parts.device.type != "cpu":
+        return _means_on_gpu(parts, codes, centroids)
     zeros = torch.zeros(centroids.shape[:2], dtype=torch.float64)
     counts = zeros.scatter_add(1, codes, torch.ones_like(codes, dtype=torch.float64))[..., None]
     sums = torch.stack([zeros.scatter_add(1, codes, column.double()) for column in parts.unbind(-1)], dim=-1)
     return torch.where(counts > 0, (sums / counts.clamp(min=1)).float(), centroids)
+
+
+def _means_on_gpu(parts: Tensor, codes: Tensor, centroids: Tensor) -> Tensor:
+    """The same. Sums are products: unlike scattered ones they add in a fixed order."""
+    numbers, rows = torch.arange(CENTROIDS, device=parts.device), _block(parts)
+    counts, sums = torch.zeros_like(centroids[..., :1]), torch.zeros_like(centroids)
+    for start in range(0, parts.shape[1], rows):
+        mine = (codes[:, start : start + rows, None] == numbers).float().mT
+        counts += mine.sum(-1, keepdim=True)
+        sums.baddbmm_(mine, parts[:, start : start + rows])
+    return torch.where(counts > 0, sums / counts.clamp(min=1), centroids)
 
 
 def _refuse_infinite(states: NDArray[np.float32], rows: NDArray[np.int64]) -> None:

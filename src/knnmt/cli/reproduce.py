@@ -25,6 +25,11 @@ def reproduce(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")],
     model: Annotated[str | None, typer.Option("--model", "-m", help="Another model than the file names.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Run this domain only; repeatable.")] = None,
+    systems: Annotated[
+        str | None, typer.Option(help="Run these of its systems only, in this order, comma-separated.")
+    ] = None,
+    decompose: Annotated[bool, typer.Option(help="Show where faster loses, if the file asks for it.")] = True,
+    vary: Annotated[bool, typer.Option(help="Vary settings on dev, if the file asks for it.")] = True,
     bench: BenchOption = None,
     make_report: Annotated[bool, typer.Option("--report/--no-report", help="Write an HTML report with plots.")] = True,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes for scoring. [default: all cores]")] = None,
@@ -43,11 +48,13 @@ def reproduce(
         raise UsageError(f"{data} is not a folder: --data is the one that the paths in {config} are relative to")
     if model is not None:
         asked = asked.model_copy(update={"model": model})
+    named = [name.strip() for name in (systems or "").split(",") if name.strip()]
     use_threads(threads)
     with terminal.stages() as progress:
         results = run(
-            asked, data, out, device=device, precision=precision, only=only or (), jobs=jobs, progress=progress
-        )
+            asked, data, out, device=device, precision=precision, only=only or (), systems=named,
+            decomposed=decompose, varied=vary, jobs=jobs, progress=progress,
+        )  # fmt: skip
     page = _report([results], bench or [], out / "report") if make_report else None
     if as_json:
         typer.echo(json.dumps(results.model_dump(mode="json"), indent=1, ensure_ascii=False))

@@ -45,6 +45,11 @@ class Bench:
         return cls(path.stem, speed, growth, machine if isinstance(machine, dict) else {}, batches)
 
     @property
+    def device(self) -> str:
+        """What it was measured on, in words."""
+        return str(self.machine.get("device_name") or self.machine.get("processor") or "an unnamed machine")
+
+    @property
     def axes(self) -> list[str]:
         """What was swept: each thing that a system was timed at several values of."""
         return [axis for axis in AXES if any(len(values) > 1 for values in self._values(axis).values())]

@@ -9,13 +9,18 @@ from knnmt.lab.report.paper import STEPS, certainty_shares, kept, kept_order
 from knnmt.lab.report.plots import Plot, look
 from knnmt.lab.report.tables import model_name
 from knnmt.lab.report.theme import Theme
+from knnmt.lab.reproduce.config import BASE
 from knnmt.lab.reproduce.results import Decomposition, DomainResults, Results, Varied
+from knnmt.systems.table import SYSTEMS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-QUESTIONS = {"chosen": "in the chosen cluster", "any": "in any cluster", "richest_first": "richest is nearest"}
+QUESTIONS = {  # of the right token, and how strongly it is drawn
+    "any": ("in any cluster of the sentence", 0.3), "chosen": ("in the chosen, nearest cluster", 0.6),
+    "richest_first": ("the cluster richest in it is chosen", 1.0),
+}  # fmt: skip
 SETTINGS = {
     "k": "neighbours k", "c": "tokens a source token sees, c", "temperature": "T, times the tuned one",
     "weight": "λ, or its maximum",
@@ -43,7 +48,8 @@ def plots(results: Sequence[Results]) -> Iterator[Plot]:
             yield Plot(
                 "settings",
                 f"Quality against each setting, {model_name(one)}",
-                "BLEU on dev, greedy, with the tuned settings but for one: the mean of the domains.",
+                "BLEU on dev, greedy, with the tuned settings but for one: the mean of the domains. The dashed line is "
+                "base MT.",
                 partial(_settings, varied),
             )
 
@@ -62,10 +68,11 @@ def _lost(lost: Losses, theme: Theme) -> "Figure":
 def _held(axes: "Axes", lost: Losses, theme: Theme) -> None:
     """Grouped bars: a group for each domain."""
     height = 0.8 / len(QUESTIONS)
-    for number, (field, label) in enumerate(QUESTIONS.items()):
+    colour = look("faster", "faster", theme)["color"]
+    for number, (field, (label, strength)) in enumerate(QUESTIONS.items()):
         values = [100 * getattr(one.choices, field) for one in lost.values()]
         places = [place + (number - 1) * height for place in range(len(lost))]
-        bars = axes.barh(places, values, height, color=theme.series[(5, 2, 4)[number]], label=label)
+        bars = axes.barh(places, values, height, color=colour, alpha=strength, label=label)
         axes.bar_label(bars, fmt="%.0f", padding=2, fontsize=8)
     axes.set_yticks(range(len(lost)), list(lost))
     axes.invert_yaxis()
@@ -86,11 +93,11 @@ def _steps(axes: "Axes", lost: Losses, theme: Theme) -> None:
         axes.barh(place, mean, 0.7, color=colour, alpha=1.0 if name in STEPS else 0.55)
         axes.plot(shares[name], [place] * len(shares[name]), "o", color=theme.ink, markersize=3)
         axes.annotate(
-            f"{mean:.0f}", (max(*shares[name], mean, 0), place), (6, 0), textcoords="offset points", va="center"
+            f"{mean:.0f}", (1.0, place), xycoords=("axes fraction", "data"), va="center", ha="right", fontweight="bold"
         )
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
-    axes.set_xlim(min(0.0, *(min(some) for some in shares.values())) - 2, 1.15 * max(max(s) for s in shares.values()))
+    axes.set_xlim(min(0.0, *(min(some) for some in shares.values())) - 2, 1.2 * max(max(s) for s in shares.values()))
     axes.set_xlabel("% of kNN-MT's gain in likelihood")
     axes.grid(axis="y", visible=False)
     axes.set_title("What each choice keeps")
@@ -120,8 +127,11 @@ def _settings(domains: Sequence[DomainResults], theme: Theme) -> "Figure":
     figure = Figure(figsize=(2.9 * len(shown) + 0.4, 3.6))
     grid = figure.subplots(1, len(shown), squeeze=False, sharey=True).ravel()
     handles: dict[str, Any] = {}
+    base = _base(domains)
     for axes, setting in zip(grid, shown, strict=True):
         mine = [(domain, point) for domain, point in points if point.setting == setting]
+        if base is not None:
+            axes.axhline(base, color=look(BASE, BASE, theme)["color"], linestyle="--", linewidth=1.4, label=BASE)
         _setting_panel(axes, mine, theme)
         axes.set_xlabel(SETTINGS[setting])
         if setting != "weight":
@@ -133,6 +143,15 @@ def _settings(domains: Sequence[DomainResults], theme: Theme) -> "Figure":
     grid[0].set_ylabel("BLEU on dev, mean")
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles))
     return figure
+
+
+def _base(domains: Sequence[DomainResults]) -> float | None:
+    """BLEU of base MT on dev as the systems were tuned on it, the mean of the domains."""
+    found = [
+        [one.tuned.base_bleu for one in domain.systems.values() if one.system in SYSTEMS and one.tuned is not None]
+        for domain in domains
+    ]
+    return fmean(some[0] for some in found) if found and all(found) else None
 
 
 def _setting_panel(axes: "Axes", points: Sequence[tuple[str, Varied]], theme: Theme) -> None:

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from knnmt.lab.bench.clock import STAGES
 from knnmt.lab.report.bench import AXES, Bench
+from knnmt.lab.report.paper import TIMES
 from knnmt.lab.report.tables import timed
 from knnmt.lab.report.theme import MARKERS, Draw, Theme
 from knnmt.lab.reproduce.config import BASE, TM
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ORDER = (BASE, *SYSTEMS)  # a system has the same colour and marker in every picture
+HOLLOW = ("none", "left", "bottom", "right")  # how much of a marker is filled
 MEGABYTE = 1e6
+OF_PAPER = ("k", "length")  # the axes of the paper's figure 2
 Stacks = dict[str, dict[str, float]]  # by bar, then by stage
 
 
@@ -38,8 +42,8 @@ def of_results(results: Results) -> Iterator[Plot]:
             "quality-speed",
             "Quality against speed",
             "BLEU on test with its 95% interval, against speed as a multiple of base MT's (one pass over test each, "
-            "after a batch to warm up). Up and to the right is better; a hollow marker is a system tuned under another "
-            "name.",
+            "after a batch to warm up). Up and to the right is better; a marker that is not filled is a system tuned "
+            "under another name.",
             partial(_domains, results, _speed_panel, "speed, times base MT"),
         )
     if any(one.bytes for domain in results.domains for one in domain.systems.values()):
@@ -62,12 +66,12 @@ def of_benches(benches: Sequence[Bench]) -> Iterator[Plot]:
     """The pictures of benchmarks: sweeps, growth, and the stages of the first that is not a sweep, or of the first."""
     for bench in benches:
         for axis in bench.axes:
-            again = " The paper's figure." if axis == "k" else ""
+            told = ", dotted are the times that the paper tells" if axis in OF_PAPER else ""
             yield Plot(
                 f"speed-{axis.replace('_', '-')}",
-                f"Time against {AXES[axis]}",
-                f"Time of a system as a multiple of base MT's in the same run, with its 95% interval. Lower is better; "
-                f"the dashed line is base MT.{again}",
+                f"Time against {AXES[axis]} ({bench.name})",
+                f"Time of a system as a multiple of base MT's in the same run, with its 95% interval, on "
+                f"{bench.device}. Lower is better; the dashed line is base MT{told}.",
                 partial(_sweep, bench, axis),
             )
     for bench in benches:
@@ -81,12 +85,14 @@ def of_benches(benches: Sequence[Bench]) -> Iterator[Plot]:
             )
     timed = [bench for bench in benches if bench.speed]
     if timed:
-        stacks = _stages(next((one for one in timed if not one.axes), timed[0]))
+        shown = next((one for one in timed if not one.axes), timed[0])
+        stacks = _stages(shown)
         if stacks:
             yield Plot(
                 "stages",
-                "Where the time of a translation goes",
-                "Milliseconds a segment in each stage, timed in a pass of its own.",
+                f"Where the time of a translation goes ({shown.name})",
+                f"Milliseconds a segment in each stage, on {shown.device}; timed in a pass of its own, which waits for "
+                "the device after each stage and so takes longer.",
                 partial(_bars, stacks, "ms a segment"),
             )
 
@@ -95,7 +101,7 @@ def of_benches(benches: Sequence[Bench]) -> Iterator[Plot]:
 
 
 def look(system: str, name: str, theme: Theme) -> dict[str, Any]:
-    """The colour and the marker of a system; hollow where it goes by another name, or is none of ours."""
+    """The colour and the marker of a system; hollow, or half so, where it goes by another name or is none of ours."""
     if system == TM:
         return {"color": theme.quiet, "marker": "d", "linestyle": ":"}
     place = ORDER.index(system) if system in ORDER else len(ORDER) + sum(name.encode())  # some other, always the same
@@ -103,7 +109,8 @@ def look(system: str, name: str, theme: Theme) -> dict[str, Any]:
     filled = name == system and system in ORDER
     return {
         "color": colour, "marker": MARKERS[place % len(MARKERS)], "markeredgecolor": colour,
-        "markerfacecolor": colour if filled else "none", "linestyle": "-" if filled else "--",
+        "markerfacecolor": colour, "markerfacecoloralt": "none", "linestyle": "-" if filled else "--",
+        "fillstyle": "full" if filled else HOLLOW[sum(name.encode()) % len(HOLLOW)],
     }  # fmt: skip
 
 
@@ -167,7 +174,8 @@ def _bars(stacks: Stacks, label: str, theme: Theme) -> "Figure":
     axes = figure.subplots()
     names, left = list(stacks), [0.0] * len(stacks)
     whole = max(sum(stack.values()) for stack in stacks.values())
-    stages = list(dict.fromkeys(stage for stack in stacks.values() for stage in stack))
+    fullest = sorted(stacks.values(), key=len, reverse=True)  # which has all stages in their order
+    stages = list(dict.fromkeys(stage for stack in fullest for stage in stack))
     shown = [stage for stage in stages if max(stack.get(stage, 0.0) for stack in stacks.values()) > whole / 1000]
     for number, stage in enumerate(shown):
         values = [stacks[name].get(stage, 0.0) for name in names]
@@ -176,7 +184,13 @@ def _bars(stacks: Stacks, label: str, theme: Theme) -> "Figure":
         axes.barh(names, values, left=left, color=colour, edgecolor=theme.paper, linewidth=1, label=stage, height=0.66)
         left = [before + value for before, value in zip(left, values, strict=True)]
     for place, total in enumerate(left):
-        axes.annotate(f"{total:,.3g}", (total, place), (5, 0), textcoords="offset points", va="center")
+        axes.annotate(
+            f"{total:,.1f}" if total < 100 else f"{total:,.0f}",
+            (total, place),
+            (5, 0),
+            textcoords="offset points",
+            va="center",
+        )
     axes.set_xlim(0, 1.1 * whole)
     axes.invert_yaxis()
     axes.set_xlabel(label)
@@ -204,6 +218,9 @@ def _sweep(bench: Bench, axis: str, theme: Theme) -> "Figure":
             **look(system, system, theme),
         )  # fmt: skip
     axes.axhline(1.0, color=look(BASE, BASE, theme)["color"], linestyle="--", linewidth=1.4, label=BASE)
+    for system in ("fast", "faster") if axis in OF_PAPER else ():
+        style = {"color": look(system, system, theme)["color"], "linestyle": ":", "linewidth": 1.4}
+        axes.axhline(TIMES[system], label=f"{system}, paper: {TIMES[system]:g}", **style)
     values = sorted({float(row[axis]) for row in rows})
     if axis == "entries":
         log_axis(axes, values)
@@ -245,7 +262,9 @@ def _growth(bench: Bench, theme: Theme) -> "Figure":
 def _stages(bench: Bench) -> Stacks:
     """Milliseconds a segment by system and stage."""
     return {
-        row["system"]: {stage: 1000 * spent / row["segments"] for stage, spent in row["split"].items()}
+        row["system"]: {
+            stage: 1000 * row["split"][stage] / row["segments"] for stage in STAGES if stage in row["split"]
+        }
         for row in bench.usual()
         if row["split"]
     }
@@ -271,7 +290,7 @@ def log_axis(axes: "Axes", values: Sequence[float], which: str = "x") -> None:
 
 def _short(value: float) -> str:
     """A number in few characters: 1,500 or 2M."""
-    for unit, name in ((1e9, "G"), (1e6, "M"), (1e4, "")):
+    for unit, name in ((1e9, "B"), (1e6, "M"), (1e4, "")):
         if value >= unit:
             return f"{value / unit:g}{name}" if name else f"{value / 1e3:g}k"
     return f"{value:,.0f}" if value >= 100 else f"{value:g}"

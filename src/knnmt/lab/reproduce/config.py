@@ -1,6 +1,7 @@
 """The file that says what an experiment is."""
 
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +242,22 @@ class Config(_Table):
         """How the store of a domain is built."""
         given = self.build.model_dump(exclude_unset=True) | domain.build | {"seed": self.seed}
         return BuildSettings.model_validate(given)
+
+    def only(self, names: Sequence[str]) -> "Config":
+        """The experiment with these systems alone, in this order, and stores that serve these alone."""
+        known = {run.name: run for run in self.systems}
+        if strange := next((name for name in names if name not in known), None):
+            raise UsageError(f"there is no system {strange!r} among {', '.join(known)}")
+        domains = []
+        for domain in self.domains:
+            mine = tuple(name for name in names if domain.systems is None or name in domain.systems)
+            if mine:
+                served = dict.fromkeys(known[name].system for name in mine if known[name].system != TM)
+                if self.decompose is not None and "faster" in served:
+                    served |= {"faster-exact": None}  # what the clusters hold is asked for too
+                build = domain.build | ({"systems": list(served)} if served else {})
+                domains.append(domain.model_copy(update={"systems": mine, "build": build}))
+        return self.model_copy(update={"systems": tuple(known[name] for name in names), "domains": tuple(domains)})
 
     def runs(self, domain: Domain) -> list[Run]:
         """The systems of a domain, without base."""

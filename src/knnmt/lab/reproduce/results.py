@@ -158,6 +158,29 @@ def joined(results: Sequence["Results"]) -> list["Results"]:
     return made
 
 
+def updated(old: "Results", new: "Results") -> "Results":
+    """The results of an experiment, and of a later run of some of its domains and systems in place of what it had."""
+    known = {domain.name: domain for domain in old.domains}
+    for domain in new.domains:
+        before = known.get(domain.name)
+        known[domain.name] = domain if before is None else _updated(before, domain)
+    order = [domain["name"] for domain in new.config.get("domains", [])]
+    domains = sorted(known.values(), key=lambda one: order.index(one.name) if one.name in order else len(order))
+    return new.model_copy(update={"domains": domains})
+
+
+def _updated(old: DomainResults, new: DomainResults) -> DomainResults:
+    """A domain. Its store is the first one, which served all systems."""
+    varied = {point.system for point in new.varied}
+    points = [point for point in old.varied if point.system not in varied] + new.varied
+    before, lost = old.decomposition, new.decomposition or old.decomposition
+    if before is not None and lost is not None and before.tokens == lost.tokens:  # of the same references
+        lost = lost.model_copy(update={"kept": before.kept | lost.kept})
+    order = list(dict.fromkeys((*old.systems, *new.systems)))
+    systems = {name: new.systems.get(name) or old.systems[name] for name in order}
+    return old.model_copy(update={"systems": systems, "varied": points, "decomposition": lost})
+
+
 class Results(_Record):
     """An experiment. `config` is the file as it was understood."""
 

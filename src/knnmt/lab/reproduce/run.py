@@ -67,15 +67,23 @@ def reproduce(
     device: str = "auto",
     precision: str = "auto",
     only: Sequence[str] = (),
+    systems: Sequence[str] = (),
+    decomposed: bool = True,
+    varied: bool = True,
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> Results:
     """Run an experiment on the corpora under `data`, or go on with one; everything it makes is in the folder `out`.
 
-    `only` these of its domains are done: an experiment can be done in pieces, side by side in other folders, that a
-    report puts together. `jobs` processes count for the scores, by default one a core. results.json is there after the
-    first domain, and grows with each.
+    `only` these of its domains are done, and only these `systems`, if any are named: an experiment can be done in
+    pieces, side by side in other folders, that a report puts together. Without `decomposed` or `varied` it does not go
+    beyond the scores, whatever the config asks for. `jobs` processes count for the scores, by default one a core.
+    results.json is there after the first domain, and grows with each.
     """
+    content = config.model_dump(mode="json", by_alias=True)
+    beyond = {} if decomposed else {"decompose": None}
+    config = config.model_copy(update=beyond if varied else beyond | {"vary": None})
+    config = config.only(systems) if systems else config
     domains = [domain for domain in config.domains if not only or {domain.name, domain.variant_of} & set(only)]
     if strange := set(only) - {name for domain in domains for name in (domain.name, domain.variant_of)}:
         raise UsageError(f"there is no domain {min(strange)!r} among {', '.join(d.name for d in config.domains)}")
@@ -83,7 +91,6 @@ def reproduce(
         _files(config, domain, data)
     out.mkdir(parents=True, exist_ok=True)
     model = load(config.model, device=device, precision=precision, langs=config.languages)
-    content = config.model_dump(mode="json", by_alias=True)
     write_whole(out / "config.json", as_json(content))
     here = machine(model.device) | {"precision": model.transformer.precision}
     used = versions() | {"sacrebleu": version("sacrebleu")}

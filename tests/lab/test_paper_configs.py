@@ -1,0 +1,60 @@
+"""The configs of the paper's own setting: the English-French one runs from its texts to its scores.
+
+With a tiny model and made-up texts, since neither its model nor WMT'14 is to be had here.
+"""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from knnmt.lab.reproduce import Config, reproduce
+from knnmt.tune import grid
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+WORDS = {
+    "the house": "la maison", "the old garden": "le vieux jardin", "my brother": "mon frère", "the river": "la rivière",
+    "our teacher": "notre professeur", "the small village": "le petit village", "every child": "chaque enfant",
+}  # fmt: skip
+VERBS = {
+    "was beautiful this morning": "était belle ce matin", "has waited for a long time": "a attendu longtemps",
+    "is behind the mountain": "est derrière la montagne", "will always be there": "sera toujours là",
+    "cannot be seen from here": "ne peut pas être vu d'ici",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """English and French that are told apart from other languages."""
+    folder, rng = tmp_path_factory.mktemp("texts"), random.Random(3)
+    every = [
+        (f"{one} {does}, and {other} {also} .", f"{WORDS[one]} {VERBS[does]}, et {WORDS[other]} {VERBS[also]} .")
+        for one in WORDS for other in WORDS for does in VERBS for also in VERBS
+    ]  # fmt: skip
+    rng.shuffle(every)
+    (folder / "wmt14").mkdir()
+    for part, some in (("train", every[:90]), ("dev", every[90:94]), ("test", every[94:98])):
+        for side, language in enumerate(("en", "fr")):
+            lines = "".join(pair[side] + "\n" for pair in some)
+            (folder / "wmt14" / f"{part}.{language}").write_text(lines, encoding="utf-8")
+    return folder
+
+
+def test_the_english_french_setting_runs(
+    texts: Path, model_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("faiss")
+    monkeypatch.setattr(grid, "TEMPERATURES", (1 / 40,))
+    monkeypatch.setattr(grid, "CONSTANT_WEIGHTS", (0.5,))
+    monkeypatch.setattr(grid, "K", (1, 8))
+    asked = Config.load(CONFIGS / "paper-en-fr.toml")
+    assert asked.languages == "en-fr"
+    plan = asked.tune.model_copy(update={"decoded": 1, "segments": 3})
+    asked = asked.model_copy(update={"model": str(model_folder("marian")), "tune": plan, "resamples": 5})
+    found = reproduce(asked, texts, tmp_path, device="cpu", jobs=1)
+    systems = {name for domain in found.domains for name in domain.systems}
+    assert systems == {"base", *(run.name for run in asked.systems)}
+    assert all(domain.built.kept > 60 for domain in found.domains)  # what is left when the texts are cleaned
+    for domain in found.domains:
+        assert all(one.translated.segments == 4 for one in domain.systems.values())
