@@ -5,13 +5,13 @@ once, where a store's arrays are put on a device; nothing else asks what device 
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from knnmt.search.matches import Asked, Index, Limits, Matches, match
+from knnmt.search.matches import Asked, Index, Limits, Matches, PartLinks, match
 from knnmt.search.mix import mix
 from knnmt.search.nearest import Buffers, Table, least, pack, runs, unpack
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
@@ -105,6 +105,12 @@ class Search:
     def match(self, index: Index, asked: Asked, limits: Limits) -> Matches:
         """The stored tokens that match those of sentences."""
         return match(index, asked, limits)
+
+    def entries(
+        self, parts: Sequence[PartLinks], hidden: Tensor | None, sentence: Tensor, tokens: Tensor, segments: Tensor
+    ) -> Tensor | None:
+        """The entries that sentences see, as `search.compiled_entries` says; None where there is no such loop."""
+        return None
 
     def mix(self, logits: Tensor, normaliser: Tensor, tokens: Tensor, log_p: Tensor, weight: Tensor) -> Tensor:
         """Mix p_kNN into logits in place, as `search.mix.mix` says."""
