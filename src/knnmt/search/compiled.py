@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from knnmt.loops import compiled, element, prefetch, put, share_out
+from knnmt.search.compiled_entries import gather_entries
 from knnmt.search.compiled_matches import match
 from knnmt.search.compiled_mix import mix
 from knnmt.search.compiled_softmax import CompiledSoftmax
-from knnmt.search.matches import Asked, Index, Limits, Matches
+from knnmt.search.matches import Asked, Index, Limits, Matches, PartLinks
 from knnmt.search.nearest import Buffers, BySentence, unpack
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
 from knnmt.search.search import Chosen, Ranges, Search, grouped
@@ -51,6 +52,12 @@ class CompiledSearch(Search):
     def match(self, index: Index, asked: Asked, limits: Limits) -> Matches:
         """The stored tokens that match those of sentences."""
         return match(index, asked, limits)
+
+    def entries(
+        self, parts: Sequence[PartLinks], hidden: Tensor | None, sentence: Tensor, tokens: Tensor, segments: Tensor
+    ) -> Tensor:
+        """The entries that sentences see."""
+        return gather_entries(parts, hidden, sentence, tokens, segments)
 
     def mix(self, logits: Tensor, normaliser: Tensor, tokens: Tensor, log_p: Tensor, weight: Tensor) -> Tensor:
         """Mix p_kNN into logits in place."""

@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from knnmt.search.matches import Asked, Index, Limits, Matches, match
+from knnmt.search.matches import Asked, Index, Limits, Matches, PartLinks, match
 from knnmt.search.mix import merge, mix
 from knnmt.search.nearest import Buffers, Table, least, pack, runs, unpack
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows, gather
@@ -121,6 +121,12 @@ class Search:
     def merge(self, tokens: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
         """The softmax of scores by token, as `search.mix.merge` says."""
         return merge(tokens, scores)
+
+    def entries(
+        self, parts: Sequence[PartLinks], hidden: Tensor | None, sentence: Tensor, tokens: Tensor, segments: Tensor
+    ) -> Tensor | None:
+        """The entries that sentences see, as `search.compiled_entries` says; None where there is no such loop."""
+        return None
 
     def mix(self, logits: Tensor, normaliser: Tensor, tokens: Tensor, log_p: Tensor, weight: Tensor) -> Tensor:
         """Mix p_kNN into logits in place, as `search.mix.mix` says."""

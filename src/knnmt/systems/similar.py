@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from knnmt.search.matches import Asked, Index, Limits, PartIndex
+from knnmt.search.matches import Asked, Index, Limits, PartIndex, PartLinks
 from knnmt.search.mix import Falling
 from knnmt.search.nearest import runs
 from knnmt.search.rows import Keys, ProjectedRows
@@ -61,9 +61,10 @@ class All(Candidates):
         self.stretch = _stretch(lengths, _hidden_segments(view)[1])[:, None]
         tokens = view["target_ids"][entries.clamp_min(0)].long()
         self.tokens = tokens.masked_fill(entries < 0, -1)
+        groups = _projections(view, "target")
         self.groups = [
-            (group, view.search.softmax(group.rows, group.local(entries), tokens))
-            for group in _projections(view, "target")
+            (group, view.search.softmax(group.rows, entries if len(groups) == 1 else group.local(entries), tokens))
+            for group in groups
         ]
 
     def offered(self) -> Tensor:
@@ -126,6 +127,9 @@ def near_entries(view: View, source: Source, c: int | None, segments: int) -> Te
     taken = _suited(source.mask.sum(dim=1)) if c is None else torch.full((batch,), c, device=types.device)
     limits = Limits(BEST, OFFERED, taken, (BY_STATE * taken).ceil().long(), ALIKE)
     tokens, best = view.search.match(_index(view), _asked(view, sentence, types, states), limits)
+    gathered = view.search.entries(_links(view), view.hidden, sentence, tokens, best[:, :segments])
+    if gathered is not None:
+        return gathered
     query, place = (tokens >= 0).nonzero(as_tuple=True)
     owner, entries = linked(view, sentence[query], tokens[query, place])
     owners, slot = (best[:, :segments] >= 0).nonzero(as_tuple=True)
@@ -160,6 +164,17 @@ def _index(view: View) -> Index:
 
     parts = view.kept("index of tokens", make)
     return Index(parts, view.count("tokens"), view.count("segments"), _hidden_segments(view)[0])
+
+
+def _links(view: View) -> list[PartLinks]:
+    """The links of all parts."""
+    names, counted = ("link_offsets", "link_entries", "target_offsets"), ("tokens", "segments", "entries")
+
+    def make() -> list[PartLinks]:
+        columns = *(view.blocks(name) for name in names), *(view.starts(each)[:-1] for each in counted)
+        return list(itertools.starmap(PartLinks, zip(*columns, strict=True)))
+
+    return view.kept("links of tokens", make)
 
 
 def _asked(view: View, sentence: Tensor, types: Tensor, states: Tensor) -> Asked:

@@ -1,0 +1,101 @@
+"""The entries that sentences see, gathered on a CPU by a compiled loop, where torch needs thirty operations.
+
+A sentence looks into all parts of a store, which are as many arrays: the loop has their addresses.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from knnmt.loops import compiled, element, share_out
+from knnmt.search.matches import PartLinks
+
+Ints = NDArray[np.integer[Any]]
+Flags = NDArray[np.bool_]
+
+WORTH = 1 << 12  # entries that are worth a thread
+# columns of the table of parts: addresses, and the first numbers in the store
+LINK_OFFSETS, LINK_ENTRIES, TARGET_OFFSETS, FIRST_TOKEN, FIRST_SEGMENT, FIRST_ENTRY = range(6)
+
+
+def gather_entries(
+    parts: Sequence[PartLinks], hidden: Tensor | None, sentence: Tensor, tokens: Tensor, segments: Tensor
+) -> Tensor:
+    """The visible entries that tokens link to, and all of some segments: of each sentence, distinct and ascending,
+    padded with -1. (B, N), N > 0.
+
+    sentence: (Q,), rising, of tokens (Q, M); segments: (B, S); both padded with -1; hidden: (E,) bool, or None
+    """
+    batch = len(segments)
+    queries = torch.searchsorted(sentence, torch.arange(batch + 1)).numpy()
+    table = np.array([(*(each.data_ptr() for each in part[:3]), *part[3:]) for part in parts])
+    counts = np.empty(batch, np.int64)
+    chosen = tokens.numpy(), segments.numpy()
+    count_entries(table, queries, *chosen, counts)
+    rows = np.empty((batch, max(1, int(counts.max(initial=0)))), np.int64)
+    flags = np.empty(0, np.bool_) if hidden is None else hidden.numpy()
+    share_out(fill_rows, counts.copy(), WORTH, table, flags, queries, *chosen, rows, counts)
+    return torch.from_numpy(rows[:, : max(1, int(counts.max(initial=0)))])
+
+
+@compiled
+def count_entries(parts: Ints, queries: Ints, tokens: Ints, segments: Ints, counts: Ints) -> None:
+    """Count the entries that each sentence sees, as often as it does. (B,)."""
+    for sentence in range(len(segments)):
+        total = 0
+        for query in range(queries[sentence], queries[sentence + 1]):
+            for token in tokens[query]:
+                if token >= 0:
+                    begin, end, _ = _run(parts, FIRST_TOKEN, LINK_OFFSETS, token)
+                    total += end - begin
+        for segment in segments[sentence]:
+            if segment >= 0:
+                begin, end, _ = _run(parts, FIRST_SEGMENT, TARGET_OFFSETS, segment)
+                total += end - begin
+        counts[sentence] = total
+
+
+@compiled
+def fill_rows(
+    first: int, last: int, parts: Ints, hidden: Flags, queries: Ints, tokens: Ints, segments: Ints, rows: Ints,
+    counts: Ints,
+) -> None:  # fmt: skip
+    """Fill in the entries of sentences first to last, (B, N), and how many they are."""
+    for sentence in range(first, last):
+        row, at = rows[sentence], 0
+        for query in range(queries[sentence], queries[sentence + 1]):
+            for token in tokens[query]:
+                if token >= 0:
+                    begin, end, part = _run(parts, FIRST_TOKEN, LINK_OFFSETS, token)
+                    for link in range(begin, end):
+                        row[at] = parts[part, FIRST_ENTRY] + element(32, parts[part, LINK_ENTRIES], link)
+                        at += 1
+        for segment in segments[sentence]:
+            if segment >= 0:
+                begin, end, part = _run(parts, FIRST_SEGMENT, TARGET_OFFSETS, segment)
+                for entry in range(begin, end):
+                    row[at] = parts[part, FIRST_ENTRY] + entry
+                    at += 1
+        found = np.sort(row[:at])
+        kept = 0
+        for place in range(at):
+            new = place == 0 or found[place] != found[place - 1]
+            if new and (len(hidden) == 0 or not hidden[found[place]]):
+                row[kept] = found[place]
+                kept += 1
+        row[kept:] = -1
+        counts[sentence] = kept
+
+
+@compiled
+def _run(parts: Ints, first: int, offsets: int, number: int) -> Any:
+    """Where the run of a token or segment begins and ends in its part, and the part. first, offsets: columns."""
+    part = len(parts) - 1
+    while part > 0 and parts[part, first] > number:
+        part -= 1
+    at = number - parts[part, first]
+    return element(64, parts[part, offsets], at), element(64, parts[part, offsets], at + 1), part
