@@ -3,7 +3,9 @@
 With a tiny model and made-up texts, since neither its model nor WMT'14 is to be had here.
 """
 
+import json
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,8 +53,12 @@ def test_the_english_french_setting_runs(
     asked = Config.load(CONFIGS / "paper-en-fr.toml")
     assert asked.languages == "en-fr"
     plan = asked.tune.model_copy(update={"decoded": 1, "segments": 3})
-    asked = asked.model_copy(update={"model": str(model_folder("marian")), "tune": plan, "resamples": 5})
-    found = reproduce(asked, texts, tmp_path, device="cpu", jobs=1)
+    model = tmp_path / "opus-mt-en-fr"
+    shutil.copytree(model_folder("marian"), model)
+    told = json.loads((model / "tokenizer_config.json").read_text(encoding="utf-8"))
+    (model / "tokenizer_config.json").write_text(json.dumps(told | {"source_lang": "en", "target_lang": "fr"}))
+    asked = asked.model_copy(update={"model": str(model), "tune": plan, "resamples": 5})
+    found = reproduce(asked, texts, tmp_path / "out", device="cpu", jobs=1)
     systems = {name for domain in found.domains for name in domain.systems}
     assert systems == {"base", *(run.name for run in asked.systems)}
     assert all(domain.built.kept > 60 for domain in found.domains)  # what is left when the texts are cleaned
