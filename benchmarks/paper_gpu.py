@@ -104,7 +104,7 @@ def quality(window: Window) -> Iterator[Job]:
             "build", str(window.prepared / "koran" / "train"), "--langs", "de-en", "--out",
             str(window.out / "runs" / STORE), "--model", MINI, "--alignments",
             str(window.prepared / "koran" / "train.links"), "--k-max", "512", "--device", window.arguments.device,
-            "--precision", "float32", "--threads", "4",
+            "--precision", "float32",
         ),
     )  # fmt: skip
     yield window.reproduce(11, "sizes", "koran-10000", None)

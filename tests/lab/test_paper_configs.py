@@ -3,7 +3,9 @@
 With a tiny model and made-up texts, since neither its model nor WMT'14 is to be had here.
 """
 
+import json
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,13 +30,10 @@ VERBS = {
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """English and French that are told apart from other languages."""
     folder, rng = tmp_path_factory.mktemp("texts"), random.Random(3)
-    every = [
-        (f"{one} {does}, and {other} {also} .", f"{WORDS[one]} {VERBS[does]}, et {WORDS[other]} {VERBS[also]} .")
-        for one in WORDS for other in WORDS for does in VERBS for also in VERBS
-    ]  # fmt: skip
+    every = [(f"{one} {does} .", f"{WORDS[one]} {VERBS[does]} .") for one in WORDS for does in VERBS]
     rng.shuffle(every)
     (folder / "wmt14").mkdir()
-    for part, some in (("train", every[:90]), ("dev", every[90:94]), ("test", every[94:98])):
+    for part, some in (("train", every[:27]), ("dev", every[27:31]), ("test", every[31:])):
         for side, language in enumerate(("en", "fr")):
             lines = "".join(pair[side] + "\n" for pair in some)
             (folder / "wmt14" / f"{part}.{language}").write_text(lines, encoding="utf-8")
@@ -51,10 +50,14 @@ def test_the_english_french_setting_runs(
     asked = Config.load(CONFIGS / "paper-en-fr.toml")
     assert asked.languages == "en-fr"
     plan = asked.tune.model_copy(update={"decoded": 1, "segments": 3})
-    asked = asked.model_copy(update={"model": str(model_folder("marian")), "tune": plan, "resamples": 5})
-    found = reproduce(asked, texts, tmp_path, device="cpu", jobs=1)
+    model = tmp_path / "opus-mt-en-fr"
+    shutil.copytree(model_folder("marian"), model)
+    told = json.loads((model / "tokenizer_config.json").read_text(encoding="utf-8"))
+    (model / "tokenizer_config.json").write_text(json.dumps(told | {"source_lang": "en", "target_lang": "fr"}))
+    asked = asked.model_copy(update={"model": str(model), "tune": plan, "resamples": 5})
+    found = reproduce(asked, texts, tmp_path / "out", device="cpu", jobs=1)
     systems = {name for domain in found.domains for name in domain.systems}
     assert systems == {"base", *(run.name for run in asked.systems)}
-    assert all(domain.built.kept > 60 for domain in found.domains)  # what is left when the texts are cleaned
+    assert all(domain.built.kept > 20 for domain in found.domains)  # what is left when the texts are cleaned
     for domain in found.domains:
         assert all(one.translated.segments == 4 for one in domain.systems.values())

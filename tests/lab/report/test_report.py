@@ -140,7 +140,7 @@ def test_systems_are_told_apart() -> None:
             assert _contrast(one["color"], scheme.paper) >= 2.9
         assert _contrast(scheme.ink, scheme.paper) > 10
         assert _contrast(scheme.quiet, scheme.paper) > 4.5
-        assert look("knn", "knn-constant", scheme)["markerfacecolor"] == "none"
+        assert look("knn", "knn-constant", scheme)["fillstyle"] != "full"
 
 
 def _contrast(one: str, other: str) -> float:
