@@ -40,7 +40,7 @@ from knnmt.text.terms import Term
 from knnmt.text.words import words
 
 STEM = 5  # letters of a word that the aligner sees
-SHARE, ROUNDED, NOUNS = 0.6, 0.02, 0.15
+SHARE, ROUNDED, NOUNS = 0.6, 0.02, 0.25
 FREQUENT = 5  # dev segments that have a term
 NOUN = re.compile(r"[A-ZÄÖÜ][a-zäöüß]{2,}")
 ARTICLES = frozenset("der die das dem den des ein eine einen einem einer eines im zum zur".split())
@@ -77,7 +77,7 @@ def main() -> None:
     renditions = rendered(seen)
     listed = (Term(source, target) for source, target in map(str.split, LISTED.replace("\n", "|").split("|")))
     glossary = Glossary(chosen(listed if given.listed else domain(renditions), sides[2], given.terms), "de-en")
-    pairs = [pair for pair in held_out if 15 <= len(pair[0]) <= 300 and glossary.found(pair[0])]
+    pairs = [pair for pair in held_out if 10 <= len(pair[0]) <= 400 and glossary.found(pair[0])]
     random.Random(0).shuffle(pairs)
     pairs = pairs[: given.segments]
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
