@@ -4,9 +4,10 @@
     python benchmarks/terms.py train.de train.en dev.de dev.en test.de test.en --listed     # arbitrary terms
 
 The glossary is the domain's: of the nouns of the training text, the most frequent ones that occur in five dev segments
-or more, each with the word that most of its links lead to, SHARE of them at least, in whatever form. References have no
-say. With --listed it is a list of arbitrary translations, several of which differ from what model and references say.
-A segment is drawn if it has a term.
+or more, each with the word that most of its links lead to, SHARE of them at least, in whatever form. A noun is a word
+with a capital that follows an article in NOUNS of its occurrences at least. References have no say. With --listed it is
+a list of arbitrary translations, several of which differ from what model and references say. A segment is drawn if it
+has a term.
 
 A term is used if it occurs in the translation, in a form that counts, as often as in the source. A use is in its place
 
@@ -39,9 +40,10 @@ from knnmt.text.terms import Term
 from knnmt.text.words import words
 
 STEM = 5  # letters of a word that the aligner sees
-SHARE, ROUNDED = 0.6, 0.02
+SHARE, ROUNDED, NOUNS = 0.6, 0.02, 0.25
 FREQUENT = 5  # dev segments that have a term
 NOUN = re.compile(r"[A-ZÄÖÜ][a-zäöüß]{2,}")
+ARTICLES = frozenset("der die das dem den des ein eine einen einem einer eines im zum zur".split())
 Pair = tuple[str, str]
 Links = set[tuple[int, int]]
 # several are not what a general model says: colour, destination, email, feature, passphrase, release, typeface, …
@@ -75,7 +77,7 @@ def main() -> None:
     renditions = rendered(seen)
     listed = (Term(source, target) for source, target in map(str.split, LISTED.replace("\n", "|").split("|")))
     glossary = Glossary(chosen(listed if given.listed else domain(renditions), sides[2], given.terms), "de-en")
-    pairs = [pair for pair in held_out if 15 <= len(pair[0]) <= 300 and glossary.found(pair[0])]
+    pairs = [pair for pair in held_out if 10 <= len(pair[0]) <= 400 and glossary.found(pair[0])]
     random.Random(0).shuffle(pairs)
     pairs = pairs[: given.segments]
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
@@ -145,24 +147,25 @@ class Use(NamedTuple):
 def rendered(pairs: Sequence[Pair]) -> dict[str, Counter[str]]:
     """The words that nouns of a training text are linked with, in lower case, and how often: by the noun."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
+    articles: Counter[str] = Counter()
     for (source, target), links in zip(pairs, aligned(pairs, len(pairs))[0], strict=True):
         left, right = ([text[start:end] for start, end in words(text)] for text in (source, target))
         for i, j in links:
             if i and NOUN.fullmatch(left[i]):
                 found[left[i]][right[j].lower()] += 1
-    return found
+                articles[left[i]] += left[i - 1].lower() in ARTICLES
+    return {noun: links for noun, links in found.items() if articles[noun] >= NOUNS * links.total()}
 
 
 def domain(renditions: dict[str, Counter[str]]) -> Iterator[Term]:
     """Nouns with the words that most of their links lead to, the most frequent nouns first."""
-    taken: set[str] = set()
-    for noun in sorted(renditions, key=lambda noun: -renditions[noun].total()):
-        if noun in taken:
-            continue
-        forms = word_forms(noun, "de")
-        links = sum((renditions.get(form, Counter()) for form in forms), Counter[str]())
+    shorter = {form: noun for noun in renditions for form in word_forms(noun, "de") if len(noun) < len(form)}
+    every: dict[str, Counter[str]] = defaultdict(Counter)
+    for noun, links in renditions.items():
+        every[shorter.get(noun, noun)] += links
+    for noun, links in sorted(every.items(), key=lambda item: -item[1].total()):
         word, _ = links.most_common(1)[0]
-        taken.update(forms)
+        word = next((each for each in links if word in word_forms(each, "en")[1:]), word)  # one, not several
         if word.isalpha() and sum(links[form] for form in word_forms(word, "en")) >= SHARE * links.total():
             yield Term(noun, word)
 

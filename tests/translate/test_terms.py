@@ -127,3 +127,15 @@ def test_with_a_memory_evidence_names_the_glossary_and_matches_stay(translator: 
     assert known.text == "The house is old."
     assert known.terms[0].reason == MATCH
     assert not any(each.term for each in known.evidence)
+
+
+def test_german_articles_and_adjectives_agree_with_the_term() -> None:
+    terms = [Term("folder", "Verzeichnis"), Term("file", "Dokument"), Term("window", "Dialog")]
+    texts = ["Open the new folder.", "This folder contains 3 files.", "The file could not be saved.",
+             "Two folders were not found.", "Close the active window."]  # fmt: skip
+    found = Translator("mini-en-de").translate(texts, glossary=Glossary(terms, "en-de"))
+    assert [each.text for each in found] == [
+        "Öffne das neue Verzeichnis.", "Dieses Verzeichnis enthält 3 Dokumente.",
+        "Das Dokument konnte nicht gespeichert werden.", "Zwei Verzeichnisse wurden nicht gefunden.",
+        "Schließe den aktiven Dialog.",
+    ]  # fmt: skip

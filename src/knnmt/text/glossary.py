@@ -118,6 +118,11 @@ class Glossary:
 
     # ---------------------------------------------------------------------------------------- in a translation
 
+    @property
+    def german(self) -> bool:
+        """Whether terms are German, where an article and adjectives agree with them."""
+        return self._target == "de"
+
     def forms(self, term: Term) -> list[str]:
         """The forms of a term's translations that count as its use, the preferred one first."""
         return list(dict.fromkeys(form for each in term.targets for form in term_forms(each, self._target, term.pos)))

@@ -87,7 +87,9 @@ def _german_noun(word: str) -> Iterator[str]:
         endings += "er", "ern"
     if word.endswith("in"):
         endings += ("nen",)
-    if re.search("(?:nis|us)$", word):
+    if word.endswith("nis"):
+        endings = "se", "sen", "ses"
+    elif word.endswith("us"):
         endings += "se", "sen", "ses"
     yield from (word + ending for ending in endings)
     if found := UMLAUT.search(word):

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from knnmt.model.checkpoint import Model
 from knnmt.model.represent import padded
@@ -50,13 +49,13 @@ class Renditions:
 
     def find(self, asked: Sequence[Asked]) -> list[Rendition | None]:
         """The first rendition of each term; None where no word depends on it."""
-        found: list[Rendition | None] = []
-        for begin in range(0, len(asked), BATCH):
-            some = asked[begin : begin + BATCH]
-            with_term = self._log_p([each.source for each in some], some)
-            without = self._log_p([_without(each) for each in some], some)
-            losses = (with_term - without).cpu().tolist()
-            found += (self._found(each, loss) for each, loss in zip(some, losses, strict=True))
+        whole = list(dict.fromkeys((each.source, each.tokens) for each in asked))
+        with_term = dict(zip(whole, log_probabilities(self.model, whole), strict=True))
+        without = log_probabilities(self.model, [(_without(each), each.tokens) for each in asked])
+        found = []
+        for each, less in zip(asked, without, strict=True):
+            losses = [a - b for a, b in zip(with_term[each.source, each.tokens], less, strict=True)]
+            found.append(self._found(each, losses))
         return found
 
     def at(self, tokens: Sequence[int], place: int) -> Rendition | None:
@@ -78,18 +77,6 @@ class Renditions:
                     start = place if found[-1].start < 0 else found[-1].start
                     found[-1] = found[-1]._replace(start=start, end=place + 1)
         return [word for word in found if word.start >= 0]
-
-    @torch.inference_mode()
-    def _log_p(self, sources: Sequence[str], asked: Sequence[Asked]) -> Tensor:
-        """Log-probabilities of the tokens of translations, (B, T); 0 behind their ends."""
-        model, special = self.model, self.model.special
-        room = model.transformer.architecture.max_positions
-        ids, mask = padded(model.tokenizer.encode_source(sources), special.pad, model.device, room)
-        before, _ = padded([[special.start, *each.tokens[:-1]] for each in asked], special.pad, model.device)
-        tokens, real = padded([list(each.tokens) for each in asked], special.pad, model.device)
-        states = model.transformer.force(before, model.transformer.encode(ids, mask))
-        log_p = model.transformer.logits(states.output).float().log_softmax(dim=-1)
-        return log_p.gather(2, tokens[:, :, None])[:, :, 0].masked_fill(~real, 0.0)
 
     def _found(self, asked: Asked, losses: Sequence[float]) -> Rendition | None:
         words = self._words(asked.tokens)
@@ -123,3 +110,25 @@ def _without(asked: Asked) -> str:
     for start, end in reversed(asked.places):
         text = text[:start] + " " + text[end:]
     return " ".join(text.split())
+
+
+@torch.inference_mode()
+def log_probabilities(model: Model, pairs: Sequence[tuple[str, tuple[int, ...]]]) -> list[list[float]]:
+    """Log-probabilities of the tokens of translations, given sources; in batches of similar length."""
+    special, room = model.special, model.transformer.architecture.max_positions
+    order = sorted(range(len(pairs)), key=lambda row: (len(pairs[row][1]), pairs[row][0]))
+    found: list[list[float]] = [[]] * len(pairs)
+    for begin in range(0, len(pairs), BATCH):
+        rows = order[begin : begin + BATCH]
+        sources = list(dict.fromkeys(pairs[row][0] for row in rows))
+        targets = [list(pairs[row][1]) for row in rows]
+        ids, mask = padded(model.tokenizer.encode_source(sources), special.pad, model.device, room)
+        places = torch.tensor([sources.index(pairs[row][0]) for row in rows], device=model.device)
+        encoded = model.transformer.encode(ids, mask).keep(places)
+        before, real = padded([[special.start, *tokens[:-1]] for tokens in targets], special.pad, model.device)
+        logits = model.transformer.logits(model.transformer.force(before, encoded).output[real]).float()
+        chosen = torch.tensor([token for tokens in targets for token in tokens], device=model.device)
+        log_p = logits.gather(1, chosen[:, None])[:, 0] - logits.logsumexp(dim=1)
+        for row, part in zip(rows, log_p.cpu().split([len(tokens) for tokens in targets]), strict=True):
+            found[row] = part.tolist()
+    return found

@@ -21,6 +21,7 @@ from knnmt.decode.constraints import FAR, Edges, Forms, Wishes
 from knnmt.model.tokenizer import Tokenizer
 from knnmt.text.glossary import Glossary
 from knnmt.text.terms import Found, Term
+from knnmt.translate.agreement import Agreed, Agreement, Phrase
 from knnmt.translate.renditions import Asked, Rendition, Renditions
 from knnmt.translate.result import Translation
 from knnmt.translate.search import BatchSearch, Bound
@@ -124,9 +125,10 @@ class TermSearch:
         edges = word_edges(model.tokenizer, model.transformer.architecture.target_vocabulary)
         search = replace(self.search, settings=settings.model_copy(update={"beam": max(LEAST, settings.beam)}))
         left = list(range(len(pieces)))
+        agreed = self._agreed(pieces, aims)
         for keep in (True, False):
             some = [row for row in left if not keep or (aims[row].where is not None and aims[row].place is not None)]
-            bound = {row: self._bound(pieces[row], aims[row], edges, keep=keep) for row in some}
+            bound = {row: self._bound(pieces[row], aims[row], edges, agreed.get(row), keep=keep) for row in some}
             bound = {row: each for row, each in bound.items() if each.wishes.possible}
             found = search.run([ids[row] for row in bound], None, list(bound.values()), edges) if bound else []
             for (row, each), better in zip(bound.items(), found, strict=True):
@@ -141,7 +143,17 @@ class TermSearch:
             place = aims[row].place
             pieces[row].given_up.add(WRONG if place is None else place)
 
-    def _bound(self, piece: _Piece, aim: _Aim, edges: Edges, *, keep: bool) -> Bound:
+    def _agreed(self, pieces: Sequence[_Piece], aims: Sequence[_Aim]) -> dict[int, Agreed]:
+        """Terms with the articles that agree with them, by the numbers of their translations."""
+        phrases: dict[int, Phrase] = {}
+        for row, (piece, aim) in enumerate(zip(pieces, aims, strict=True)):
+            if aim.place is not None and aim.where is not None and self.glossary.german:
+                term, tokens = piece.found[aim.place].term, piece.best[0].tokens
+                phrases[row] = Phrase(piece.text, tokens, aim.where, piece.settled, self.glossary.forms(term))
+        found = Agreement(self.search.model).choose(list(phrases.values()))
+        return {row: each for row, each in zip(phrases, found, strict=True) if each is not None}
+
+    def _bound(self, piece: _Piece, aim: _Aim, edges: Edges, agreed: Agreed | None, *, keep: bool) -> Bound:
         """How a translation goes on from the word before a rendition: with the term, and without forbidden words.
 
         `keep`: behind the term it is as it was."""
@@ -154,6 +166,10 @@ class TermSearch:
             prefix = max(prefix, aim.where.before)
             deadline = max(prefix, aim.where.start)
             earliest = min(prefix + 1, deadline)  # the word before it may change, but not be left out
+            if keep and agreed is not None:
+                prefix = earliest = deadline = agreed.start
+                phrase = frozenset({agreed.ids})
+                wishes = replace(wishes, wanted=((Forms(phrase, phrase), 1),))
             if keep:
                 rests = {tokens[end:-1] for end in (aim.where.end, aim.where.longer)}
                 wishes = replace(wishes, wanted=tuple((forms.then(rests), count) for forms, count in wishes.wanted))
