@@ -151,6 +151,9 @@ class HalfTable(BySentence):
 
 def take(blocks: Sequence[Tensor], starts: Sequence[int], numbers: Tensor, out: Tensor) -> None:
     """Copy the rows `numbers` (n,) of blocks, which are numbered consecutively, to `out`."""
+    if len(blocks) == 1:
+        torch.index_select(blocks[0], 0, numbers, out=out)
+        return
     if not len(numbers):
         return
     low, high = torch.aminmax(numbers)

@@ -73,8 +73,8 @@ def _levels(view: View, parts: Sequence[int]) -> Levels:
         groups = []
         for place in own[:, kind].nonzero().flatten().tolist():
             some, part = slice(*coarse[place, kind : kind + 2].tolist()), parts[place]
-            members = runs(begins[place : place + 1], sizes[place : place + 1])
-            counts = view.blocks("coarse_ranges")[part][some].diff(dim=1)[:, 0]
+            first, last = view.blocks("coarse_ranges")[part][some].T
+            members = runs(first + firsts[place], counts := (last - first).clamp_min(0))
             groups.append((members, counts, view.blocks("coarse_source")[part][some]))
         if loose[kind] > 0:
             groups.append(_cells(view, runs(begins, sizes.masked_fill(own[:, kind], 0))))
