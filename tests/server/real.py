@@ -7,11 +7,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import uvicorn
 from fastapi import FastAPI
 
 from knnmt.server.app import create_app
-from knnmt.server.listener import configured, listening
+from knnmt.server.listener import GracefulServer, configured, listening
 from knnmt.server.settings import ServerSettings
 from knnmt.translate import Translator
 
@@ -28,7 +27,7 @@ def serving(translator: Translator, **settings: Any) -> Iterator[int]:
 def running(app: FastAPI) -> Iterator[int]:
     """Run an application in a thread of this process; gives the port."""
     place = listening(app.state.server.settings.model_copy(update={"port": 0}))
-    server = uvicorn.Server(configured(app))
+    server = GracefulServer(configured(app))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [place]}, daemon=True)
     thread.start()
     while not server.started:

@@ -1,5 +1,6 @@
 """Connections and addresses: those that say nothing, forged headers, and pages that lie about who they are."""
 
+import asyncio
 import contextlib
 import logging
 import socket
@@ -171,3 +172,18 @@ def test_a_disk_that_cannot_be_written_is_named(serve: Serve, standin: StandIn) 
     answer = serve(standin).post("/suggest", json=ASKED | {"s": "yes"})
     assert answer.status_code == 503
     assert answer.json() == {"error": "the server cannot write to its disk: Read-only file system"}
+
+
+def test_a_crowd_need_not_knock_twice(standin: StandIn) -> None:
+    """The system keeps hundreds of connections until the server accepts them; those beyond would wait for a second."""
+
+    async def story() -> float:
+        begun = time.monotonic()
+        lines = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", port) for _ in range(300)))
+        took = time.monotonic() - begun
+        for _, writer in lines:
+            writer.close()
+        return took
+
+    with serving(standin.as_translator()) as port:
+        assert asyncio.run(story()) < 0.9

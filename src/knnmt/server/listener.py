@@ -20,6 +20,7 @@ HEAD_LIMIT = 10.0  # seconds until the head of a request must have arrived
 KEEP_ALIVE = 30  # seconds that an idle connection is kept
 WRITE_LIMIT = 30.0  # seconds in which a client must read some of an answer that is too large for the socket's buffer
 AT_ONCE = 64  # connections accepted at a time, before those that are too many are closed
+BACKLOG = 1024  # connections that the system keeps until they are accepted: more are only let in a second later
 MOST, LEAST = 1000, 16  # connections, where the system allows as many, and where it allows too few
 
 
@@ -133,10 +134,17 @@ def configured(app: FastAPI) -> uvicorn.Config:
     )
 
 
-class _GracefulServer(uvicorn.Server):
+class GracefulServer(uvicorn.Server):
     """Answers 503 to requests that are still waiting after `GRACE` seconds, instead of hanging up."""
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen: asyncio takes the number that it accepts at a time for the backlog, too few for a crowd."""
+        await super().startup(sockets)
+        for bound in sockets or ():
+            bound.listen(BACKLOG)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End."""
         server: Server = self.config.app.state.server  # type: ignore[union-attr]
         asyncio.get_running_loop().call_later(GRACE, server.abandon)
         await super().shutdown(sockets)
@@ -147,4 +155,4 @@ def run(app: FastAPI, bound: socket.socket) -> None:
     # uvicorn raises the signal again when it is done, for the handler that was there before
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    _GracefulServer(configured(app)).run(sockets=[bound])
+    GracefulServer(configured(app)).run(sockets=[bound])

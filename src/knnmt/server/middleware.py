@@ -7,6 +7,7 @@ import asyncio
 import ipaddress
 import logging
 import time
+from functools import lru_cache
 
 from fastapi import HTTPException
 from starlette.requests import ClientDisconnect
@@ -45,6 +46,8 @@ class GuardMiddleware:
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics, doorkeeper: Doorkeeper) -> None:
         self._app, self._settings, self._metrics, self._doorkeeper = app, settings, metrics, doorkeeper
+        self._limits = {IMPORT: settings.max_import} | dict.fromkeys(FILES, settings.max_file + ENVELOPE)
+        self._local = _local(settings.host) and "*" not in settings.allow_host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
@@ -69,8 +72,10 @@ class GuardMiddleware:
                 message = {**message, "body": b""}
             await send(message)
 
+        headers = dict(scope["headers"])
         try:
-            await (self._refusal(scope) or self._app)(scope, self._limited(scope, receive), send_with_headers)
+            answer = self._refusal(scope, headers) or self._app
+            await answer(scope, self._limited(scope, headers, receive), send_with_headers)
         except ClientDisconnect:  # in the middle of a body
             status = CLOSED
         except Exception as error:  # uvicorn would log the message too, which may contain text of the request
@@ -84,12 +89,13 @@ class GuardMiddleware:
             self._metrics.seconds.labels(route).observe(seconds)
             _access_log.info("%s %s %d %.0f ms", method, route, status, 1000 * seconds)
 
-    def _refusal(self, scope: Scope) -> Response | None:
+    def _refusal(self, scope: Scope, headers: dict[bytes, bytes]) -> Response | None:
         """What is answered before the application is asked; None if it is to answer."""
-        headers = dict(scope["headers"])
-        if self._open and (name := self._foreign_name(headers)) is not None:
+        # every page of a browser on this machine could use a server that is local and has no keys
+        exposed = self._local and not self._doorkeeper.needs_key
+        if exposed and (name := self._foreign_name(headers)) is not None:
             return _refused(f"{name} is not a name of this server: start it with --allow-host {name}, or with --keys")
-        if self._open and (origin := self._foreign_origin(headers)) is not None:
+        if exposed and (origin := self._foreign_origin(headers)) is not None:
             return _refused(
                 f"pages of {origin} may not call this server: start it with --cors {origin}, or with --keys"
             )
@@ -100,12 +106,6 @@ class GuardMiddleware:
             # a compressed body could be of any size
             return JSONResponse({"error": "Content-Encoding is not supported"}, 415, {"Accept-Encoding": "identity"})
         return None
-
-    @property
-    def _open(self) -> bool:
-        """Whether every page of a browser on this machine could use the server: it is local, and has no keys."""
-        keys = self._doorkeeper.needs_key
-        return not keys and _local(self._settings.host) and "*" not in self._settings.allow_host
 
     def _foreign_name(self, headers: dict[bytes, bytes]) -> str | None:
         """The name that a request calls the server by, if a page that points its own name here could have sent it.
@@ -129,16 +129,15 @@ class GuardMiddleware:
         same = authority == headers.get(b"host", b"").decode("latin-1")
         return None if same or _name(authority) in self._settings.allow_host else origin
 
-    def _limited(self, scope: Scope, receive: Receive) -> Receive:
+    def _limited(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> Receive:
         """Receive a body, unless it is too large or too slow."""
         settings = self._settings
-        limits = {IMPORT: settings.max_import} | dict.fromkeys(FILES, settings.max_file + ENVELOPE)
-        uploading = scope["path"] in limits and scope["method"] == "POST"
-        limit = limits[scope["path"]] if uploading else settings.max_body
-        length = dict(scope["headers"]).get(b"content-length", b"")
+        uploading = scope["path"] in self._limits and scope["method"] == "POST"
+        limit = self._limits[scope["path"]] if uploading else settings.max_body
+        length = headers.get(b"content-length", b"")
         size, complete = int(length) if length.isdigit() else 0, False
         received = 0
-        until = time.monotonic() + settings.time_limit * (UPLOAD_PATIENCE if uploading else 1)
+        until = asyncio.get_running_loop().time() + settings.time_limit * (UPLOAD_PATIENCE if uploading else 1)
 
         async def receive_limited() -> Message:
             nonlocal received, complete
@@ -147,7 +146,8 @@ class GuardMiddleware:
             if size > limit:
                 raise _too_large(limit)
             try:
-                message = await asyncio.wait_for(receive(), until - time.monotonic())
+                async with asyncio.timeout_at(until):
+                    message = await receive()
             except TimeoutError:
                 raise HTTPException(400, "Invalid request: timed out waiting for the body") from None
             if message["type"] == "http.request":
@@ -170,6 +170,7 @@ def _name(authority: str) -> str:
     return name if port.isdigit() else authority
 
 
+@lru_cache(maxsize=1024)
 def _local(name: str) -> bool:
     """Whether a name or an address is that of this machine, for itself."""
     if name.lower() == "localhost" or name.lower().endswith(".localhost"):

@@ -48,7 +48,9 @@ async def render(
     rendered = [Rendered(source, [text]) for source, text in zip(found, query.texts, strict=True)]
     for source in dict.fromkeys(each.language for each in found if each.language != desk.languages.target):
         numbers = [number for number, each in enumerate(found) if each.language == source]
-        desk = await server.loaded(server.desk(caller, source, query.target))
+        if source != desk.languages.source:
+            desk = server.desk(caller, source, query.target)
+        desk = await server.loaded(desk)
         some = [query.texts[number] for number in numbers]
         done = await translations(server, desk, some, query.kind, options(desk), query.ignored)
         for number, each in zip(numbers, done, strict=True):

@@ -90,15 +90,17 @@ FORMALITIES = ("default", "prefer_more", "prefer_less")  # that have no effect; 
 Formality = Annotated[
     Literal["default", "more", "less", "prefer_more", "prefer_less"], WithJsonSchema({"enum": list(FORMALITIES)})
 ]
+ONE: dict[str, Any] = {"type": "string"}
+MANY: dict[str, Any] = {"type": "array", "items": ONE}
 Texts = Annotated[
     list[StrictStr],
     BeforeValidator(_one_or_several),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
+    WithJsonSchema({"anyOf": [ONE, MANY | {"minItems": 1}]}),
 ]
 Names = Annotated[
     list[StrictStr],
     BeforeValidator(_several),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+    WithJsonSchema({"anyOf": [ONE, MANY]}),
 ]
 
 
@@ -128,7 +130,10 @@ class TranslateFields(BaseModel):
     formality: Formality = Field(default="default", description="no effect; more and less are refused")
     glossary_id: StrictStr | None = Field(default=None, description="glossary to use; needs source_lang")
     glossary_ids: Names = Field(
-        default=[], max_length=GLOSSARIES, description="glossaries to use, the first counts first; needs source_lang"
+        default=[],
+        max_length=GLOSSARIES,
+        description="glossaries to use, the first counts first; needs source_lang",
+        json_schema_extra={"anyOf": [ONE, MANY | {"maxItems": GLOSSARIES}]},
     )
     show_billed_characters: Flag = Field(default=False, description="whether to count characters")
     model_type: StrictStr | None = Field(default=None, description="no effect")
