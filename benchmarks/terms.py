@@ -196,7 +196,7 @@ def placed(
     found = [each for each in glossary.found(source) if not each.protected]
     left, middle, right = words(source), words(base), words(target)
     texts = [[text[start:end].lower() for start, end in places] for text, places in ((base, middle), (target, right))]
-    changes = SequenceMatcher(None, *texts, autojunk=False).get_opcodes()
+    changes = SequenceMatcher(None, texts[0], texts[1], autojunk=False).get_opcodes()
     for start, end, term in glossary.places(found, target):
         ours = {i for each in found if each.term == term for i in _between(left, each.start, each.end)}
         theirs = set(_between(right, start, end))

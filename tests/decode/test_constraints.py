@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from knnmt.decode import beam
 from knnmt.decode.beam import Hypothesis, search
-from knnmt.decode.constraints import LOOSE, MUST_NOT, Constraints, Edges, Forms, Trie, Wishes
+from knnmt.decode.constraint_kernels import MUST_NOT
+from knnmt.decode.constraints import LOOSE, Constraints, Edges, Forms, Trie, Wishes
 from knnmt.model.checkpoint import FAMILIES, convert
 
 from ..oracle import constraints as oracle

@@ -19,6 +19,8 @@ class State(StrEnum):
 class Unit:
     """A text to translate. `key` names it as its format does, `line` is where it stands."""
 
+    __slots__ = ("changed", "key", "line", "note", "source", "state", "target")
+
     def __init__(
         self,
         source: Inline,

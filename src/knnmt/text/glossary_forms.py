@@ -96,7 +96,7 @@ def _german_noun(word: str) -> Iterator[str]:
         changed = word[: found.start()] + UMLAUTS[found[1]] + word[found.end() :]
         yield from (changed + ending for ending in ("", *endings) if ending not in ("s", "es", "ens"))
     for end, others in LATIN.items():
-        if word.endswith(end) and len(word) > len(end) + 2:
+        if word.endswith(end) and not word.endswith("nis") and len(word) > len(end) + 2:
             yield from (word.removesuffix(end) + other for other in others)
 
 

@@ -14,7 +14,7 @@ class Code(NamedTuple):
     kept: bool = False  # True: it may not move across text (reserved for the format)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Inline:
     """A text with inline codes: `text` is plain text as a reader sees it (unescaped), codes ascend by `at`."""
 
