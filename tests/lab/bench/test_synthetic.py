@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from knnmt.build import kmeans
+from knnmt.systems import levels
 from knnmt.datastore import Datastore
 from knnmt.errors import UsageError
 from knnmt.lab.bench import growth, synthetic
@@ -34,7 +34,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def serving(monkeypatch: pytest.MonkeyPatch) -> Shape:
     """A store without keys, whose frequent types have two levels of clusters."""
     monkeypatch.setattr(synthetic, "KEYED_BELOW", 1)
-    monkeypatch.setattr(kmeans, "COARSE_FROM", 8)
+    monkeypatch.setattr(levels, "COARSE_FROM", 8)
     return Shape(3000, width=8, vocabulary=40, cluster_size=16, k_max=5)
 
 
