@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from knnmt.systems import levels
 from knnmt.datastore import Datastore
 from knnmt.errors import UsageError
 from knnmt.lab.bench import growth, synthetic
@@ -18,6 +17,7 @@ from knnmt.lab.bench.peak import Memory
 from knnmt.lab.bench.runner import served
 from knnmt.lab.bench.synthetic import Shape, make
 from knnmt.retrieval.session import Retriever
+from knnmt.systems import levels
 from knnmt.systems.settings import RetrievalSettings
 
 CPU = torch.device("cpu")
