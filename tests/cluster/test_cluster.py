@@ -182,7 +182,6 @@ def test_an_interrupted_translation_is_resumed_by_the_same_command(
     model: Model, model_folder: Callable[[str], Path], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'knnmt[ray]'")
-    stages: list[Stage] = []
 
     class Failing(Stage):
         """One that is interrupted, as by ^C, when it has given so many blocks."""
@@ -196,6 +195,8 @@ def test_an_interrupted_translation_is_resumed_by_the_same_command(
             if self.blocks < 0:
                 raise KeyboardInterrupt
             return super().get(result)
+
+    stages: list[Failing] = []
 
     @contextlib.contextmanager
     def connected(settings: ClusterSettings) -> Iterator[Any]:

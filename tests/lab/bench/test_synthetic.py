@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from knnmt.build import kmeans
 from knnmt.datastore import Datastore
 from knnmt.errors import UsageError
 from knnmt.lab.bench import growth, synthetic
@@ -18,6 +17,7 @@ from knnmt.lab.bench.peak import Memory
 from knnmt.lab.bench.runner import served
 from knnmt.lab.bench.synthetic import Shape, make
 from knnmt.retrieval.session import Retriever
+from knnmt.systems import levels
 from knnmt.systems.settings import RetrievalSettings
 
 CPU = torch.device("cpu")
@@ -34,7 +34,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def serving(monkeypatch: pytest.MonkeyPatch) -> Shape:
     """A store without keys, whose frequent types have two levels of clusters."""
     monkeypatch.setattr(synthetic, "KEYED_BELOW", 1)
-    monkeypatch.setattr(kmeans, "COARSE_FROM", 8)
+    monkeypatch.setattr(levels, "COARSE_FROM", 8)
     return Shape(3000, width=8, vocabulary=40, cluster_size=16, k_max=5)
 
 

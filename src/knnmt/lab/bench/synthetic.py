@@ -23,6 +23,7 @@ from knnmt.files import digest
 from knnmt.store import arrays
 from knnmt.store.manifest import Manifest, journal_name, publish, seal, work_folder
 from knnmt.store.schema import sizes_of
+from knnmt.systems import levels
 
 KEYED_BELOW = 10**7  # tokens from which keys are left out, and clusters are as large as the paper's
 SMALL, LARGE = 512, 2048  # tokens a cluster
@@ -89,7 +90,7 @@ class Shape:
     def coarse(self) -> tuple[Int64, Int64]:
         """Where each type's coarse clusters begin (V + 1,), and their ranges of clusters (Q, 2)."""
         numbers = np.diff(self.clusters)
-        parts = np.where(numbers > kmeans.COARSE_FROM, np.ceil(np.sqrt(numbers)).astype(np.int64), 0)
+        parts = np.where(numbers > levels.COARSE_FROM, np.ceil(np.sqrt(numbers)).astype(np.int64), 0)
         ranges = [np.empty((0, 2), np.int64)]
         for kind in np.flatnonzero(parts):
             cuts = self.clusters[kind] + np.arange(parts[kind] + 1) * numbers[kind] // parts[kind]
@@ -100,8 +101,8 @@ class Shape:
     def centres(self) -> Int64:
         """Around how many points a type's clusters lie in all parts together, 0 for none or the coarse ones. (V,)."""
         numbers = np.diff(self.clusters)
-        whole = np.where(numbers > kmeans.COARSE_FROM, 0, numbers * self.parts)
-        return np.where(whole > kmeans.COARSE_FROM, np.ceil(np.sqrt(whole)), 0).astype(np.int64)
+        whole = np.where(numbers > levels.COARSE_FROM, 0, numbers * self.parts)
+        return np.where(whole > levels.COARSE_FROM, np.ceil(np.sqrt(whole)), 0).astype(np.int64)
 
     def entries(self, places: Int64) -> Int64:
         """The target entry that each source token links to: one each, all over the store."""
