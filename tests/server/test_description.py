@@ -135,4 +135,8 @@ def test_forms_say_which_fields_are_lists_and_what_names_they_have(ada: TestClie
     assert "anyOf" in schema(ada, "/translate")["properties"]["q"]
     sent = {"q": "ja", "source": "de", "target": "en", "a\x0fb": "x"}
     assert ada.post("/translate", data=sent).status_code == 400
-    assert ada.post("/v1/files", files={"file": ("a.txt", b"ja")}, data={"a\x0fb": "x"}).status_code == 400
+    part = '--x\r\nContent-Disposition: form-data; name="{}"\r\n\r\nja\r\n'
+    body = part.format("a\x0fb") + part.format('file"; filename="a.txt') + "--x--\r\n"
+    kind = {"Content-Type": "multipart/form-data; boundary=x"}
+    assert ada.post("/v1/files", content=body, headers=kind).status_code == 400
+    assert ada.post("/v1/files", content=body.replace("\x0f", ""), headers=kind).status_code == 202
