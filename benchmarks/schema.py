@@ -43,12 +43,13 @@ def entries(terms: list[str]) -> str:
 
 
 @schemathesis.hook
-def map_body(context: Any, body: Any) -> Any:
+def before_call(context: Any, case: Any, kwargs: Any) -> None:
     """Bodies that a server can accept, where their values depend on each other.
 
     A text whose language is to be detected is in one that the server knows; which languages a glossary has, which was
     made in another request, is not said, so it is one that does not exist.
     """
+    body = case.body
     if isinstance(body, dict):
         if body.get("source") == "auto" and isinstance(body.get("q"), str | list):
             body["q"] = KNOWN
@@ -57,7 +58,6 @@ def map_body(context: Any, body: Any) -> Any:
         for name in ("glossary_id", "glossary_ids"):
             if isinstance(body.get(name), str | list) and body[name]:
                 body[name] = "none"
-    return body
 
 
 TMX = st.lists(TEXTS, min_size=1, max_size=3).map(tmx)

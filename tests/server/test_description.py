@@ -122,3 +122,21 @@ def test_allow_lists_the_methods_of_each_path(ada: TestClient) -> None:
         for answer in (ada.options(place), ada.request("TRACE", place)):
             listed = set(answer.headers["allow"].split(", "))
             assert listed - {"HEAD", "OPTIONS"} == allowed, path
+
+
+def test_a_whole_number_may_have_a_point_and_a_truth_value_is_none(ada: TestClient) -> None:
+    assert ada.post("/v1/matches", json={"q": "a", "limit": 5.0}).status_code == 200
+    for limit in (5.5, True, "5"):
+        assert ada.post("/v1/matches", json={"q": "a", "limit": limit}).status_code == 400, limit
+
+
+def test_forms_say_which_fields_are_lists_and_what_names_they_have(ada: TestClient) -> None:
+    assert schema(ada, "/translate", MULTIPART)["properties"]["q"]["type"] == "string"
+    assert "anyOf" in schema(ada, "/translate")["properties"]["q"]
+    sent = {"q": "ja", "source": "de", "target": "en", "a\x0fb": "x"}
+    assert ada.post("/translate", data=sent).status_code == 400
+    part = '--x\r\nContent-Disposition: form-data; name="{}"\r\n\r\nja\r\n'
+    body = part.format("a\x0fb") + part.format('file"; filename="a.txt') + "--x--\r\n"
+    kind = {"Content-Type": "multipart/form-data; boundary=x"}
+    assert ada.post("/v1/files", content=body, headers=kind).status_code == 400
+    assert ada.post("/v1/files", content=body.replace("\x0f", ""), headers=kind).status_code == 202

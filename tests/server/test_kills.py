@@ -69,7 +69,8 @@ class Team:
         self.taught: dict[str, str] = {}  # translations by source text
         self.removed: set[str] = set()
         self.suggested: dict[str, str] = {}  # ids of suggestions, with their source texts
-        self.decided: set[str] = set()
+        self.decided: set[str] = set()  # acknowledged
+        self.decisions: dict[str, str] = {}  # on disk
         self.counts = dict.fromkeys(("teach", "remove", "suggest", "accept", "reject", "reload"), 0)
         self._number = 0
 
@@ -131,9 +132,10 @@ class Team:
         assert {text: known.get(text) for text in self.taught} == self.taught
         assert not self.removed & set(known)
         place = folder / "state" / "review.journal"
+        records = [json.loads(record) for record in Journal(place).read()]  # before the queue is opened, and rewritten
+        self.decisions |= {record["decided"]: record["decision"] for record in records if "decided" in record}
+        decided = self.decisions
         waiting = {each.id for each in ReviewQueue(place).waiting(Caller(role="admin"))}
-        records = [json.loads(record) for record in Journal(place).read()]
-        decided = {record["decided"]: record["decision"] for record in records if "decided" in record}
         assert self.decided <= decided.keys()
         assert waiting | decided.keys() >= self.suggested.keys()
         assert not waiting & decided.keys()

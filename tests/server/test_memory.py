@@ -211,7 +211,7 @@ def test_a_lesson_with_tags_is_used_in_html(client: TestClient) -> None:
 
 def test_a_search_need_not_stand_in_the_address(client: TestClient, standin: StandIn) -> None:
     client.post("/v1/memory", json=[{"source": f"Text {n}", "target": f"text {n}", "id": str(n)} for n in range(12)])
-    asked = {"q": "text 1", "offset": 1, "limit": 2}
+    asked: dict[str, str | int] = {"q": "text 1", "offset": 1, "limit": 2}
     found = client.post("/v1/memory/search", json=asked).json()
     assert found == client.get("/v1/memory", params=asked).json()
     assert [each["id"] for each in found["segments"]] == ["10", "11"]

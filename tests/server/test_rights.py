@@ -49,6 +49,7 @@ CALLS: list[tuple[str, str, dict[str, Any], list[int]]] = [
     ("GET", "/v1/memory/export", {"params": {"memory": "company"}}, [403, 403, 200, 200, 404, 200]),
     ("GET", "/v1/memory/export", {"params": {"memory": "secret"}}, [403, 403, 404, 404, 404, 200]),
     ("POST", "/suggest", {"json": SUGGESTED}, [403, 403, 200, 200, 200, 200]),
+    ("POST", "/v1/memory/search", {"json": {"memory": ["secret"], "q": "text"}}, [403, 403, 404, 404, 404, 200]),
     ("POST", "/v1/memory", {"json": PAIR}, [403, 403, 201, 201, 201, 201]),
     ("POST", "/v1/memory", {"json": PAIR, "params": {"memory": "company"}}, [403, 403, 201, 201, 404, 201]),
     ("POST", "/v1/memory", {"json": PAIR, "params": {"memory": "secret"}}, [403, 403, 404, 404, 404, 201]),

@@ -63,8 +63,10 @@ def _filled(part: Any, pairs: Sequence[Languages], settings: ServerSettings) -> 
 def _pairs(part: dict[str, Any], pairs: Sequence[Languages]) -> dict[str, Any]:
     """What an object with two languages must satisfy: the server translates from one to the other."""
     properties = part.get("properties")
-    marks = {name: _mark(each) for name, each in properties.items()} if isinstance(properties, dict) else {}
-    sides = {mark["side"]: name for name, mark in marks.items() if mark is not None}
+    if not isinstance(properties, dict):
+        return {}
+    marks = {name: mark for name, each in properties.items() if (mark := _mark(each)) is not None}
+    sides = {mark["side"]: name for name, mark in marks.items()}
     if len(sides) < 2:
         return {}
     source, target = sides["source"], sides["target"]

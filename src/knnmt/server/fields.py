@@ -1,18 +1,28 @@
 """The fields of a request, sent as JSON, as a form, or in the query string."""
 
 import json
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterable
 from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qsl
 
 from fastapi import HTTPException, Request
-from pydantic import BaseModel, BeforeValidator, StrictBool, ValidationError, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    StrictBool,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
 Model = TypeVar("Model", bound=BaseModel)
 MAX_FIELDS = 64  # of a form
 NO_FIELDS = frozenset({"body", "query", "path", "str", "int", "float", "bool"})  # other parts of pydantic's `loc`
 SECRET = frozenset({"api_key"})  # what an address must not contain: it ends up in logs
 NAMES = {"propertyNames": {"pattern": r"^[^\x00-\x1f\x7f]*$"}}  # of a form: they stand in headers
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 MISSING = ("missing", "string_too_short", "too_short")
 FLAGS: dict[Any, bool] = {"0": False, "1": True, "false": False, "true": True}
 
@@ -23,6 +33,23 @@ Flag = Annotated[
     WithJsonSchema({"enum": [False, True, *FLAGS]}),
 ]
 """Yes or no, in JSON or as the text of a form."""
+
+
+class JsonBody(BaseModel):
+    """A body of JSON: no other fields, no text or truth value for a number. 5.0 is a whole number, as JSON has no
+    other kind."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        return {
+            name: int(value) if isinstance(value, float) and value.is_integer() else value
+            for name, value in given.items()
+        }
 
 
 async def fields(request: Request, model: type[Model]) -> Model:
@@ -91,8 +118,15 @@ async def _multipart(request: Request) -> list[tuple[str, str]]:
         raise HTTPException(400, "Invalid request: malformed form") from None
 
 
+def check_names(names: Iterable[str]) -> None:
+    """Refuse names of a form's fields that no header can have."""
+    if any(_CONTROL.search(name) for name in names):
+        raise HTTPException(400, "Invalid request: a field's name contains a control character")
+
+
 def _gathered(pairs: list[tuple[str, str]], repeated: Collection[str]) -> dict[str, Any]:
     """The first value of each field, or all of those that may be repeated; line ends become line feeds."""
+    check_names(name for name, _ in pairs)
     given: dict[str, Any] = {}
     for name, value in pairs:
         text = value.replace("\r\n", "\n").replace("\r", "\n")
@@ -103,11 +137,14 @@ def _gathered(pairs: list[tuple[str, str]], repeated: Collection[str]) -> dict[s
     return given
 
 
-def body_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """The OpenAPI description of a request body: in JSON, null is as if an optional field were not there."""
+def body_schema(model: type[BaseModel], repeated: Collection[str] = ()) -> dict[str, Any]:
+    """The OpenAPI description of a request body. In JSON, null is as if an optional field were not there; in a form,
+    only those `repeated` are lists."""
     schema = schema_of(model)
+    single = {name: each if name in repeated else _single(each) for name, each in schema["properties"].items()}
+    form = schema | {"properties": single} | NAMES
     forms = ("application/x-www-form-urlencoded", "multipart/form-data")
-    content = {"application/json": {"schema": _nullable(schema)}} | {kind: {"schema": schema | NAMES} for kind in forms}
+    content = {"application/json": {"schema": _nullable(schema)}} | {kind: {"schema": form} for kind in forms}
     return {"requestBody": {"required": True, "content": content}}
 
 
@@ -118,6 +155,12 @@ def form_with_file(schema: dict[str, Any], name: str, example: str) -> dict[str,
     whole = schema | {"properties": {"file": file} | schema["properties"]} | NAMES
     encoding = {"file": {"headers": {"Content-Disposition": disposition}}}
     return {"multipart/form-data": {"schema": whole, "encoding": encoding}}
+
+
+def _single(field: dict[str, Any]) -> dict[str, Any]:
+    """A field that may be a list, without that."""
+    kinds = [kind for kind in field.get("anyOf", ()) if kind.get("type") != "array"]
+    return {name: each for name, each in field.items() if name != "anyOf"} | kinds[0] if len(kinds) == 1 else field
 
 
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:

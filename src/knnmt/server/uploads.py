@@ -8,6 +8,7 @@ from fastapi import HTTPException, Request
 from starlette.datastructures import UploadFile
 from starlette.requests import ClientDisconnect
 
+from knnmt.server.fields import check_names
 from knnmt.server.spool import Spool, Spooled
 
 PIECE = 1 << 20  # bytes that are copied at a time
@@ -56,6 +57,7 @@ async def _read_form(request: Request, upload: Upload) -> None:
     """Take fields and file from a form. While it is parsed, its file may be a second time on disk."""
     try:
         async with request.form(max_files=1, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD) as form:
+            check_names(form.keys())
             for name, value in form.multi_items():
                 if not isinstance(value, UploadFile):
                     upload.fields.setdefault(name, value)

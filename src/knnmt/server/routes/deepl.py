@@ -187,7 +187,7 @@ def deepl_fields(model: type[Model], given: dict[str, Any]) -> Model:
     "/translate",
     response_model=Translations,
     response_model_exclude_none=True,
-    openapi_extra=body_schema(TranslateFields),
+    openapi_extra=body_schema(TranslateFields, REPEATED),
 )
 async def translate(request: Request, server: Serving, caller: Calling) -> Any:
     """Translate texts."""

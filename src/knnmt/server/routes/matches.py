@@ -5,9 +5,10 @@ from typing import Annotated, Any
 import anyio
 import anyio.to_thread
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, ConfigDict, Field, StrictStr
+from pydantic import BaseModel, Field, StrictStr
 
 from knnmt.server.dependencies import Calling, Serving
+from knnmt.server.fields import JsonBody
 from knnmt.server.match_index import FoundMatch, MatchIndex
 from knnmt.server.people import Caller
 from knnmt.server.server import Server
@@ -24,10 +25,8 @@ Least = Annotated[float, Query(ge=LOWEST, le=1, allow_inf_nan=False, description
 Memories = Annotated[list[str] | None, Query(description="names of memories, repeatable; default: the pair's")]
 
 
-class Asked(BaseModel):
+class Asked(JsonBody):
     """Texts, and which matches to find."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     q: StrictStr | list[StrictStr] = Field(description="text, or list of texts")
     source: StrictStr | None = Field(

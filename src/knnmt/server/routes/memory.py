@@ -16,7 +16,7 @@ from knnmt.corpus.signature import signature
 from knnmt.corpus.writers import Kind, pieces
 from knnmt.server.dependencies import Calling, Recognised, Serving, admitted, known
 from knnmt.server.desks import Memory
-from knnmt.server.fields import form_with_file
+from knnmt.server.fields import JsonBody, form_with_file
 from knnmt.server.imports import MAX_ID, SUFFIX, ImportStatus
 from knnmt.server.people import Caller
 from knnmt.server.server import Server
@@ -84,10 +84,8 @@ class Listed(BaseModel):
     segments: list[SegmentOut]
 
 
-class Sought(BaseModel):
+class Sought(JsonBody):
     """Which segments to list."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     q: str = Field(default="", max_length=1000, description="only segments that contain this, in source or target")
     memory: list[str] | None = Field(default=None, description="names of memories; default: the caller's")
@@ -203,7 +201,7 @@ IMPORT_BODY = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/xml": {"schema": {"type": "string", "description": "a TMX file", "examples": [TMX]}},
+            "application/xml": {"schema": {"type": "string", "description": "a TMX file"}},
             **form_with_file({"type": "object", "properties": {}, "required": ["file"]}, "memory.tmx", TMX),
         },
     }

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, comput
 from knnmt.corpus.signature import signature
 from knnmt.server.dependencies import Calling, Serving, admitted, while_connected
 from knnmt.server.description import limit
+from knnmt.server.fields import JsonBody
 from knnmt.server.glossaries import MAX_TERMS, TermIn, placed
 from knnmt.server.work_items import DecodingOptions
 from knnmt.systems.table import SYSTEMS, serves
@@ -22,10 +23,10 @@ Names = Annotated[list[str] | None, Query(description="names of memories, repeat
 BASE = {"base": "the model alone, without retrieval"}
 
 
-class Asked(BaseModel):
+class Asked(JsonBody):
     """Texts, and how to translate them."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True, strict=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     q: StrictStr | list[StrictStr] = Field(description="text, or list of texts, each translated as one segment")
     source: StrictStr | None = Field(default=None, description="language code; default: the first pair's")
