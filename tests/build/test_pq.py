@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from knnmt.build import pq
 from knnmt.errors import DataError, UsageError
-from knnmt.search.pq import decode
+from knnmt.search.pq import CENTROIDS, decode
 
 Float32 = NDArray[np.float32]
 Codes = NDArray[np.uint8]
@@ -234,7 +234,7 @@ def test_what_cannot_be_quantized_is_refused() -> None:
 
 
 def test_means_by_products_are_those_by_scattered_sums() -> None:
-    parts, centroids = torch.randn(3, 700, 4), torch.randn(3, pq.CENTROIDS, 4)
+    parts, centroids = torch.randn(3, 700, 4), torch.randn(3, CENTROIDS, 4)
     codes = pq._nearest(parts, pq.Expansion.of(centroids))
     torch.testing.assert_close(pq._means_on_gpu(parts, codes, centroids), pq._means(parts, codes, centroids))
 
