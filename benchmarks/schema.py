@@ -65,7 +65,8 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
             body["q"] = KNOWN
         if "target_lang" in body and not body.get("source_lang") and isinstance(body.get("text"), str | list):
             body["text"] = KNOWN
-        body.pop("output_format", None)  # it must be that of the file
+        if isinstance(body.get("output_format"), str):
+            body["output_format"] = "txt"  # it must be that of the file
         for name in ("glossary_id", "glossary_ids"):
             if isinstance(body.get(name), str | list) and body[name]:
                 body[name] = "none"
