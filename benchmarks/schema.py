@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from load import server
 ARGUMENTS = ("--continue-on-failure", "--suppress-health-check=all", "--warnings=off", "--no-color")
 WORDS = st.lists(st.sampled_from(["Konto", "Datei", "speichern", "Größe", "#", "7"]), min_size=1, max_size=9)
 TEXTS = WORDS.map(" ".join)
+LESSON = 20  # characters
 KNOWN = "Der Hund schläft im Garten, und die Katze sitzt am Fenster."  # its language can be detected
 
 
@@ -47,14 +49,24 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
     """Bodies that a server can accept, where their values depend on each other.
 
     A text whose language is to be detected is in one that the server knows; which languages a glossary has, which was
-    made in another request, is not said, so it is one that does not exist.
+    made in another request, is not said, so it is one that does not exist. Lessons are short enough for any model, and
+    imports wait for each other.
     """
     body = case.body
+    if case.path == "/v1/memory/import":
+        time.sleep(0.2)
+    if case.path.startswith("/v1/memory"):
+        for lesson in body if isinstance(body, list) else [body]:
+            for name in ("source", "target"):
+                if isinstance(lesson, dict) and isinstance(lesson.get(name), str):
+                    lesson[name] = lesson[name].strip()[:LESSON] or lesson[name]
     if isinstance(body, dict):
         if body.get("source") == "auto" and isinstance(body.get("q"), str | list):
             body["q"] = KNOWN
         if "target_lang" in body and not body.get("source_lang") and isinstance(body.get("text"), str | list):
             body["text"] = KNOWN
+        if isinstance(body.get("output_format"), str):
+            body["output_format"] = "txt"  # it must be that of the file
         for name in ("glossary_id", "glossary_ids"):
             if isinstance(body.get(name), str | list) and body[name]:
                 body[name] = "none"

@@ -140,3 +140,4 @@ def test_forms_say_which_fields_are_lists_and_what_names_they_have(ada: TestClie
     kind = {"Content-Type": "multipart/form-data; boundary=x"}
     assert ada.post("/v1/files", content=body, headers=kind).status_code == 400
     assert ada.post("/v1/files", content=body.replace("\x0f", ""), headers=kind).status_code == 202
+    assert schema(ada, "/v1/files", MULTIPART)["properties"]["memories"]["type"] == "string"  # with commas

@@ -12,7 +12,7 @@ from knnmt.server.fields import check_names
 from knnmt.server.spool import Spool, Spooled
 
 PIECE = 1 << 20  # bytes that are copied at a time
-MAX_FIELDS = 16  # of a form with a file
+MAX_FIELDS = 64  # of a form with a file
 MAX_FIELD = 1 << 20  # bytes of a field: a glossary may be long
 ENVELOPE = 1 << 20  # bytes that a body may be larger than the file in it
 

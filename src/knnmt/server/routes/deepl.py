@@ -191,7 +191,10 @@ def deepl_fields(model: type[Model], given: dict[str, Any]) -> Model:
 )
 async def translate(request: Request, server: Serving, caller: Calling) -> Any:
     """Translate texts."""
-    asked = deepl_fields(TranslateFields, await given_fields(request, REPEATED))
+    given = await given_fields(request, REPEATED)
+    if given.get("text") == "":  # a text, if an empty one
+        given["text"] = [""]
+    asked = deepl_fields(TranslateFields, given)
     check_languages(server, asked.source_lang, asked.target_lang)
     check_formality(asked.formality)
     chosen = [*([asked.glossary_id] if asked.glossary_id else []), *asked.glossary_ids]

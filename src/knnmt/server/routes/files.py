@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import FileResponse
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, WithJsonSchema
 from pydantic_core import from_json
 
 from knnmt.documents.formats import BY_NAME
@@ -50,7 +50,7 @@ class DocumentFields(BaseModel):
         default=None, description="language code, or auto to detect it; default: the first pair's"
     )
     target: StrictStr | None = Field(default=None, description="language code; default: the first pair's")
-    memories: Annotated[list[StrictStr] | None, BeforeValidator(_names)] = Field(
+    memories: Annotated[list[StrictStr] | None, BeforeValidator(_names), WithJsonSchema({"type": "string"})] = Field(
         default=None, description="names of memories, with commas; default: the caller's"
     )
     api_key: ApiKey = None

@@ -46,7 +46,7 @@ class TranslateFields(BaseModel):
     )
     target: Text = Field(description="language code", examples=["en"], json_schema_extra=language("target"))
     format: StrictStr = Field(
-        default="text", description="plain text, or HTML (tags are kept)", json_schema_extra={"enum": list(FORMATS)}
+        default="text", description="plain text, or HTML (tags are kept)", json_schema_extra={"enum": [*FORMATS, ""]}
     )
     alternatives: Annotated[int, BeforeValidator(_number), AfterValidator(lambda number: max(0, number))] = Field(
         default=0,
