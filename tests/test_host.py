@@ -73,7 +73,8 @@ import knnmt
 from knnmt import host
 host.WINDOWS = True
 for found in pkgutil.walk_packages(knnmt.__path__, "knnmt."):
-    __import__(found.name)
+    if not found.name.endswith(".triton_kernels"):  # Triton comes with torch for CUDA only
+        __import__(found.name)
 
 # ---- a store is built, taught, folded, and translates
 from pathlib import Path

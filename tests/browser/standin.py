@@ -253,6 +253,8 @@ class Handler(BaseHTTPRequestHandler):
                 return 201, standin.teach(json.loads(body))
             case "GET", "/v1/memory":
                 return 200, standin.listed(query)
+            case "POST", "/v1/memory/search":
+                return 200, standin.listed({name: [str(value)] for name, value in json.loads(body).items() if value})
             case "POST", "/v1/memory/import":
                 return 202, standin.take(body)
             case "POST", _ if path.startswith("/v1/review/"):

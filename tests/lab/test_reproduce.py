@@ -404,7 +404,7 @@ def test_the_commands(done: tuple[Path, Results], data: Path, written: Path, tmp
     assert (out / "report" / "report.html").exists()
     assert json.loads(fine(knnmt("reproduce", written, *options, "--no-report", "--json")))["title"] == "Tiny"
     told = json.loads(fine(knnmt("report", out, "--out", tmp_path / "again", "--json")))
-    assert {"report.html", "tables.md", "quality-speed.png"} <= set(told["files"])
+    assert {"report.html", "tables.md", "quality-size.png"} <= set(told["files"])
     refused(knnmt("reproduce", tmp_path / "none.toml", *options), 2, "none.toml", "No such file")
     refused(knnmt("reproduce", written, "-d", tmp_path / "none", "-o", out), 2, "none is not a folder", "--data")
     refused(knnmt("report", tmp_path, "-o", tmp_path / "x"), 2, "results.json", "knnmt reproduce")

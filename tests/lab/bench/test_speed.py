@@ -17,9 +17,9 @@ from knnmt.lab.bench.runner import Run, Runner, Variant, retriever_of, served
 from knnmt.lab.bench.settings import BenchSettings, Sweep
 from knnmt.lab.bench.speed import interleaved, measure, of_length
 from knnmt.model.checkpoint import Model
+from knnmt.model.transformer import States
 from knnmt.retrieval.session import Retriever, SentenceLookup
 from knnmt.systems.settings import RetrievalSettings
-from knnmt.systems.system import Neighbours
 from knnmt.systems.table import SYSTEMS
 from knnmt.trace import NO_TRACE, Trace
 from knnmt.translate import TranslateSettings, Translator
@@ -49,18 +49,19 @@ def test_every_system_does_all_its_work_at_so_small_a_weight(model: Model, store
         steps, chosen = Steps(), RetrievalSettings(system=system, k=4, weight=BenchSettings().weight)
         translator = Translator(model, store, retrieval=chosen, trace=steps)
         looked_up = mixed = 0
-        original = SentenceLookup.weight
+        original = SentenceLookup.mix
 
-        def count(self: SentenceLookup, found: Neighbours, *others: Any, original: Any = original) -> Tensor:
+        def count(self: SentenceLookup, states: States, *others: Tensor, original: Any = original) -> Tensor:
             nonlocal looked_up, mixed
             looked_up += 1
+            found = self.lookup.neighbours(self.query(states))
             assert bool((found.log_p > -torch.inf).any())
-            weight: Tensor = original(self, found, *others)
-            mixed += int((weight > 0).any())
-            return weight
+            mixed += int((self.weight(found, *others) > 0).any())
+            after: Tensor = original(self, states, *others)
+            return after
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(SentenceLookup, "weight", count)
+            patch.setattr(SentenceLookup, "mix", count)
             found = translator.translate(texts, options)
         assert [each.tokens for each in found] == [each.tokens for each in base]
         assert steps.sentences == base_steps.sentences

@@ -166,7 +166,9 @@ def updated(old: "Results", new: "Results") -> "Results":
         known[domain.name] = domain if before is None else _updated(before, domain)
     order = [domain["name"] for domain in new.config.get("domains", [])]
     domains = sorted(known.values(), key=lambda one: order.index(one.name) if one.name in order else len(order))
-    return new.model_copy(update={"domains": domains})
+    busiest = max((old, new), key=lambda one: float(str(one.machine.get("load", 0.0))))
+    machine = new.machine | {"load": busiest.machine.get("load", 0.0)}  # seconds mean something where all do
+    return new.model_copy(update={"domains": domains, "machine": machine})
 
 
 def _updated(old: DomainResults, new: DomainResults) -> DomainResults:
