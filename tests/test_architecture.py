@@ -27,6 +27,7 @@ ORDER = (
         "ready",
         "csr",
         "files",
+        "tensor_files",
         "allocator",
         "optional",
         "trace",

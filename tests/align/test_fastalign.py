@@ -219,7 +219,7 @@ def test_parameters_that_cannot_be_right_are_refused(tmp_path: Path, dictionary:
     good = tmp_path / "good.safetensors"
     train(dictionary[0]).save(good)
     arrays = load_file(good)
-    metadata = {"format": fastalign.FORMAT, "settings": "{}"}
+    metadata = {"format": fastalign.FILE.format, "settings": "{}"}
     path = tmp_path / "bad.safetensors"
 
     def refused(message: str, **changes: object) -> None:
@@ -228,8 +228,8 @@ def test_parameters_that_cannot_be_right_are_refused(tmp_path: Path, dictionary:
         with pytest.raises(DataError, match=message):
             Aligner.load(path)
 
-    refused("format 'other', expected 'knnmt-align 1'; train again", format="other")
-    refused("corrupt settings: beam is no setting", settings='{"beam": 3}')
+    refused("no aligner file, or one of another version; train it again", format="other")
+    refused("corrupt aligner file: beam is no setting", settings='{"beam": 3}')
     for name, wrong in {
         "rows": arrays["rows"] + 1,
         "log_forward": arrays["log_forward"].astype(np.float64),
@@ -246,7 +246,7 @@ def test_parameters_that_cannot_be_right_are_refused(tmp_path: Path, dictionary:
     path.write_bytes(good.read_bytes()[:-10])
     with pytest.raises(DataError, match="corrupt"):
         Aligner.load(path)
-    with pytest.raises(UsageError, match="no such file"):
+    with pytest.raises(UsageError, match="no such aligner file"):
         Aligner.load(tmp_path / "none")
 
 

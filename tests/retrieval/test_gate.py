@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from knnmt.datastore import Datastore
 from knnmt.errors import DataError, UsageError
-from knnmt.retrieval.gate import FEATURES, FORMAT, SHAPES, Gate, Purpose, features
+from knnmt.retrieval.gate import FEATURES, FILE, SHAPES, Gate, Purpose, features
 from knnmt.retrieval.mix import MOST, learned
 from knnmt.retrieval.session import Retriever
 from knnmt.retrieval.tuned import Tuned, gate_file
@@ -203,7 +203,7 @@ def _damaged(path: Path) -> None:
 
 def _rewritten(path: Path, metadata: dict[str, str] | None = None, **changes: torch.Tensor | None) -> None:
     """The gate of a file with other tensors (None: without) or metadata."""
-    of = {"format": FORMAT, "features": " ".join(FEATURES), **FAST._asdict()} if metadata is None else metadata
+    of = {"format": FILE.format, "features": " ".join(FEATURES), **FAST._asdict()} if metadata is None else metadata
     arrays = load_file(path) | changes
     save_file({name: value for name, value in arrays.items() if value is not None}, path, of)
 
@@ -215,8 +215,8 @@ def _rewritten(path: Path, metadata: dict[str, str] | None = None, **changes: to
         lambda path: path.write_bytes(b""),
         lambda path: path.write_bytes(b"{}" * 50),
         lambda path: _rewritten(path, {}),
-        lambda path: _rewritten(path, {"format": FORMAT, "features": "distance", **FAST._asdict()}),
-        lambda path: _rewritten(path, {"format": FORMAT, "features": " ".join(FEATURES), "system": "fast"}),
+        lambda path: _rewritten(path, {"format": FILE.format, "features": "distance", **FAST._asdict()}),
+        lambda path: _rewritten(path, {"format": FILE.format, "features": " ".join(FEATURES), "system": "fast"}),
         lambda path: _rewritten(path, inner=None),
         lambda path: _rewritten(path, more=torch.zeros(1)),
         lambda path: _rewritten(path, inner=torch.zeros(3, 3)),

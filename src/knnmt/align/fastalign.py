@@ -7,7 +7,6 @@ bytes per pair; the parameters of a large corpus are fitted on a sample, which b
 on the number of threads: each direction sums its counts in corpus order.
 """
 
-import json
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,24 +19,21 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from knnmt.align.bitext import Bitext, Links
 from knnmt.align.kernels import expect, expected_feature, find_partners, locate, maximise, pack, viterbi
 from knnmt.align.links import cover, symmetrise
 from knnmt.align.settings import AlignSettings
 from knnmt.csr import Int32, Int64, blocks, offsets_of, rises
-from knnmt.errors import DataError, UsageError
-from knnmt.files import write_whole
 from knnmt.settings import refusal
+from knnmt.tensor_files import Kind
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 """Called with segments done and segments in total."""
 
-FORMAT = "knnmt-align 1"
+FILE = Kind("knnmt-align 1", "aligner", "train it again")
 
 FIRST_TENSION, LEAST_TENSION, MOST_TENSION = 4.0, 0.1, 14.0
 TENSION_STEPS, TENSION_RATE = 8, 20.0  # of gradient ascent, in each iteration
@@ -102,44 +98,24 @@ class Aligner:
 
     def save(self, path: str | Path) -> None:
         """Write the parameters to a safetensors file, atomically."""
-        path = Path(path)
-        arrays = {name: getattr(self, name) for name in _KINDS}
-        metadata = {"format": FORMAT, "settings": self.settings.model_dump_json()}
-        write_whole(path, _ordered(save(arrays, metadata)))
+        FILE.write(Path(path), {n: getattr(self, n) for n in _KINDS}, {"settings": self.settings.model_dump_json()})
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read parameters that `save` wrote."""
         path = Path(path)
-        if not path.is_file():
-            raise UsageError(f"{path}: no such file")
+        metadata, arrays = FILE.read(path, _KINDS)
         try:
-            with safe_open(path, framework="numpy") as file:
-                metadata = file.metadata() or {}
-                if metadata.get("format") != FORMAT:
-                    raise DataError(f"{path}: format {metadata.get('format')!r}, expected {FORMAT!r}; train again")
-                settings = AlignSettings.model_validate_json(metadata.get("settings", ""))
-                # Copied: for read-only arrays numba would compile the loops a second time.
-                arrays = {name: np.array(file.get_tensor(name)) for name in _KINDS}
+            settings = AlignSettings.model_validate_json(metadata.get("settings", ""))
         except ValidationError as error:
-            raise DataError(f"{path}: corrupt settings: {' '.join(refusal(AlignSettings, error))}") from error
-        except SafetensorError as error:
-            raise DataError(f"{path}: corrupt alignment parameters: {error}") from error
+            raise FILE.corrupt(path, " ".join(refusal(AlignSettings, error))) from error
         if not _consistent(arrays):
-            raise DataError(f"{path}: corrupt alignment parameters: inconsistent arrays; train again")
+            raise FILE.corrupt(path, "inconsistent arrays")
         return cls(settings, **arrays)
 
 
 _LOGS = ("log_forward", "log_backward", "target_null", "source_null")
 _KINDS = {"rows": np.int64, "targets": np.int32, **dict.fromkeys(_LOGS, np.float32), "tensions": np.float64}
-
-
-def _ordered(written: bytes) -> bytes:
-    """Sort the header of a safetensors file, whose metadata has no order, so that equal models are equal files."""
-    end = 8 + int.from_bytes(written[:8], "little")
-    head = json.dumps(json.loads(written[8:end]), sort_keys=True).encode()
-    head += b" " * (-len(head) % 8)  # arrays start at a multiple of 8
-    return len(head).to_bytes(8, "little") + head + written[end:]
 
 
 def _consistent(arrays: dict[str, NDArray[Any]]) -> bool:

@@ -11,16 +11,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from knnmt.align.bitext import Bitext, Links
 from knnmt.csr import Int32, Int64, blocks, offsets_of, rises, runs
-from knnmt.errors import DataError, UsageError
-from knnmt.files import write_whole
+from knnmt.errors import DataError
 from knnmt.settings import Settings
+from knnmt.tensor_files import Kind
 
-FORMAT = "knnmt-lexicon-1"
+FILE = Kind("knnmt-lexicon-1", "shortlist", "make it with `knnmt shortlist`")
 LEAST = 2  # tokens of a source type from which its links are trusted
 WORTH = 0.5  # share of the vocabulary up to which a list is worth its overhead
 KINDS = {"offsets": np.int64, "targets": np.int32, "frequent": np.int32, "trusted": np.uint8}
@@ -90,25 +88,14 @@ class Lexicon:
 
     def save(self, path: str | Path) -> None:
         """Write it to a safetensors file, atomically."""
-        arrays = {name: getattr(self, name) for name in KINDS}
-        write_whole(Path(path), save(arrays, {"format": FORMAT, "vocabulary": self.vocabulary}))
+        FILE.write(Path(path), {name: getattr(self, name) for name in KINDS}, {"vocabulary": self.vocabulary})
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a lexicon that `save` wrote."""
-        path, again = Path(path), "make it with `knnmt shortlist`"
-        if not path.is_file():
-            raise UsageError(f"{path}: no such shortlist file; {again}")
-        try:
-            with safe_open(path, framework="numpy") as file:
-                metadata = file.metadata() or {}
-                if metadata.get("format") != FORMAT:
-                    raise DataError(f"{path}: not a shortlist file, or one of another version; {again}")
-                arrays = {name: file.get_tensor(name) for name in KINDS}
-        except (SafetensorError, OSError) as error:
-            raise DataError(f"{path}: corrupt shortlist file ({error}); {again}") from error
+        metadata, arrays = FILE.read(Path(path), KINDS)
         if not _consistent(arrays):
-            raise DataError(f"{path}: corrupt shortlist file: inconsistent arrays; {again}")
+            raise FILE.corrupt(Path(path), "inconsistent arrays")
         return cls(metadata.get("vocabulary", ""), **arrays)
 
     def check(self, vocabulary: str, sizes: tuple[int, int], path: str | Path, model: str) -> None:

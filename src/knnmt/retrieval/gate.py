@@ -11,18 +11,17 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from knnmt.errors import DataError, UsageError
-from knnmt.files import write_whole
+from knnmt.tensor_files import Kind
 
 if TYPE_CHECKING:
     from knnmt.systems.system import Neighbours
 
-FORMAT = "knnmt-gate-1"
+FILE = Kind("knnmt-gate-1", "gate", "`knnmt tune` trains one")
 FEATURES = ("distance", "best", "agreed")
 HIDDEN = 16
 SHAPES: dict[str, tuple[int, ...]] = {
@@ -96,29 +95,19 @@ class Gate:
 
     def save(self, path: Path) -> None:
         """Write it to one safetensors file, whole or not at all."""
-        metadata = {"format": FORMAT, "features": " ".join(FEATURES), **self.purpose._asdict()}
-        write_whole(path, save({name: value.cpu() for name, value in self.parameters.items()}, metadata))
+        arrays = {name: value.cpu().numpy() for name, value in self.parameters.items()}
+        FILE.write(path, arrays, {"features": " ".join(FEATURES), **self.purpose._asdict()})
 
     @classmethod
     def load(cls, path: Path) -> Self:
         """Read a gate that `save` wrote."""
-        if not path.is_file():
-            raise UsageError(f"{path}: no such gate file, though λ is learned: `knnmt tune` trains a gate")
-        again = "train it again with `knnmt tune`"
-        try:
-            with safe_open(path, framework="pt") as file:
-                metadata = file.metadata() or {}
-                if metadata.get("format") != FORMAT or metadata.get("features") != " ".join(FEATURES):
-                    raise DataError(f"{path}: not a gate, or one of another version: {again}")
-                parameters = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-        except (SafetensorError, OSError) as error:
-            raise DataError(f"{path}: corrupt ({error}): {again}") from error
-        found = {name: (tuple(value.shape), value.dtype) for name, value in parameters.items()}
-        finite = all(bool(value.isfinite().all()) for value in parameters.values())
-        named = metadata.keys() >= set(Purpose._fields)
-        sound = found == {name: (shape, torch.float32) for name, shape in SHAPES.items()} and finite and named
-        if not sound or not bool((parameters["spread"] > 0).all()):
-            raise DataError(f"{path}: invalid parameters: {again}")
+        metadata, arrays = FILE.read(path, SHAPES)
+        shaped = all(array.shape == SHAPES[name] and array.dtype == np.float32 for name, array in arrays.items())
+        finite = all(bool(np.isfinite(array).all()) for array in arrays.values()) and bool((arrays["spread"] > 0).all())
+        told = metadata.get("features") == " ".join(FEATURES) and metadata.keys() >= set(Purpose._fields)
+        if not (shaped and finite and told):
+            raise FILE.corrupt(path, "invalid parameters")
+        parameters = {name: torch.from_numpy(array) for name, array in arrays.items()}
         return cls(Purpose(*(metadata[name] for name in Purpose._fields)), parameters)
 
 
