@@ -20,6 +20,7 @@ HEAD_LIMIT = 10.0  # seconds until the head of a request must have arrived
 KEEP_ALIVE = 30  # seconds that an idle connection is kept
 WRITE_LIMIT = 30.0  # seconds in which a client must read some of an answer that is too large for the socket's buffer
 AT_ONCE = 64  # connections accepted at a time, before those that are too many are closed
+OPEN_STILL = 4  # times as many may be open: asyncio closes what it accepted some turns of its loop later
 BACKLOG = 1024  # connections that the system keeps until they are accepted: more are only let in a second later
 MOST, LEAST = 1000, 16  # connections, where the system allows as many, and where it allows too few
 
@@ -47,8 +48,8 @@ def room() -> tuple[int, int]:
     if limit is None:
         return MOST, AT_ONCE
     free = limit - used
-    at_once = max(1, min(AT_ONCE, free // 4))
-    return max(LEAST, min(MOST, (free - at_once) // 2)), at_once
+    at_once = max(1, min(AT_ONCE, free // 16))
+    return max(LEAST, min(MOST, (free - OPEN_STILL * at_once) // 2)), at_once
 
 
 class Connection(H11Protocol):
