@@ -149,6 +149,19 @@ def largest(row: Any) -> Any:
 
 
 @compiled
+def last_begun(starts: Any, number: int) -> int:
+    """The last of blocks that begins at or before a number. starts: (P,), where each begins, rising, the first at 0."""
+    low, high = 0, len(starts)  # it is in low..high - 1
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if starts[middle] <= number:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@compiled
 def powers_of_two(values: Any, bits: Any) -> Any:
     """2^x of a row of float32 between -126 and 126, in place; gives their sum. bits: as many int32, to compute with.
 

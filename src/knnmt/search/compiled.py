@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knnmt.loops import compiled, element, prefetch, put, share_out
+from knnmt.loops import compiled, element, last_begun, prefetch, put, share_out
 from knnmt.search.compiled_entries import gather_entries
 from knnmt.search.compiled_matches import match
 from knnmt.search.compiled_mix import mix
@@ -314,14 +314,8 @@ def _take(addresses: Ints, starts: Ints, size: int, numbers: Ints, found: Any) -
     """Copy rows of `size` bytes from blocks at these addresses, one after the other. starts: (P + 1,)."""
     for place in range(len(numbers)):
         number = numbers[place]
-        low, high = 0, len(addresses)  # the block is in low..high - 1
-        while high - low > 1:
-            middle = (low + high) >> 1
-            if starts[middle] <= number:
-                low = middle
-            else:
-                high = middle
-        row = addresses[low] + (number - starts[low]) * size
+        block = last_begun(starts[:-1], number)
+        row = addresses[block] + (number - starts[block]) * size
         for at in range(size):
             found[place * size + at] = element(8, row, at)
 

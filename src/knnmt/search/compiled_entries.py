@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knnmt.loops import compiled, element, share_out
+from knnmt.loops import compiled, element, last_begun, share_out
 from knnmt.search.matches import PartLinks
 
 Ints = NDArray[np.integer[Any]]
@@ -94,8 +94,6 @@ def fill_rows(
 @compiled
 def _run(parts: Ints, first: int, offsets: int, number: int) -> Any:
     """Where the run of a token or segment begins and ends in its part, and the part. first, offsets: columns."""
-    part = len(parts) - 1
-    while part > 0 and parts[part, first] > number:
-        part -= 1
+    part = last_begun(parts[:, first], number)
     at = number - parts[part, first]
     return element(64, parts[part, offsets], at), element(64, parts[part, offsets], at + 1), part

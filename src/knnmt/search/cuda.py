@@ -119,9 +119,8 @@ class ScaledSoftmax(Softmax):
             return super().shares(states, temperature, metric, summed=summed)
         queries, scale = self.in_steps(states, temperature, metric)
         if self._bytes is None or self._levels is None:
-            rows, self._levels = self.gathered(scale)
-            self._bytes = rows.half()
-            self._levels = self._levels[:, None]
+            rows, levels = self.gathered(scale)
+            self._bytes, self._levels = rows.half(), levels[:, None]
         scores = torch.add(self._levels, _product(queries, self._bytes), alpha=2.0 * scale)
         squared = queries.square().sum(dim=-1)
         nearest = scores.amax(dim=2).div_(-scale).add_(squared).clamp_min_(0.0).mul_(scale * temperature)

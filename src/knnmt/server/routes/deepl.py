@@ -104,12 +104,11 @@ Names = Annotated[
 ]
 
 
-class TranslateFields(BaseModel):
-    """Fields of `/v2/translate`; what is not listed has no effect."""
+class CommonFields(BaseModel):
+    """Fields of texts and documents; what is not listed has no effect."""
 
     model_config = ConfigDict(extra="ignore", json_schema_extra=NEEDS_SOURCE)
 
-    text: Texts = Field(min_length=1, description="text to translate, or several")
     target_lang: StrictStr = Field(
         min_length=1,
         description="target language",
@@ -121,14 +120,20 @@ class TranslateFields(BaseModel):
         description="source language; detected if it is not given",
         json_schema_extra=SOURCE,
     )
+    formality: Formality = Field(default="default", description="no effect; more and less are refused")
+    glossary_id: StrictStr | None = Field(default=None, description="glossary to use; needs source_lang")
+
+
+class TranslateFields(CommonFields):
+    """Fields of `/v2/translate`."""
+
+    text: Texts = Field(min_length=1, description="text to translate, or several")
     tag_handling: Literal["xml", "html"] | None = Field(default=None, description="kind of markup in the texts")
     ignore_tags: Names = Field(
         default=[], description="elements of XML that are kept as they are, in a list or with commas"
     )
     split_sentences: Literal["0", "1", "nonewlines"] = Field(default="1", description="no effect")
     preserve_formatting: Flag = Field(default=False, description="no effect: formatting is always preserved")
-    formality: Formality = Field(default="default", description="no effect; more and less are refused")
-    glossary_id: StrictStr | None = Field(default=None, description="glossary to use; needs source_lang")
     glossary_ids: Names = Field(
         default=[],
         max_length=GLOSSARIES,

@@ -13,12 +13,9 @@ from knnmt.server.document_jobs import DocumentJob, HowToRead, State
 from knnmt.server.document_language import desk_for
 from knnmt.server.fields import body_schema, given_fields
 from knnmt.server.routes.deepl import (
-    NEEDS_SOURCE,
     RESPONSES,
-    SOURCE,
-    TARGET,
+    CommonFields,
     DeepLRoute,
-    Formality,
     check_formality,
     check_languages,
     deepl_fields,
@@ -35,24 +32,9 @@ STATUS: dict[State, Status] = {
 }  # fmt: skip
 
 
-class DocumentFields(BaseModel):
+class DocumentFields(CommonFields):
     """Fields of `/v2/document`, beside the file."""
 
-    model_config = ConfigDict(extra="ignore", json_schema_extra=NEEDS_SOURCE)
-
-    target_lang: StrictStr = Field(
-        min_length=1,
-        description="target language",
-        examples=["EN-US"],
-        json_schema_extra=TARGET,
-    )
-    source_lang: StrictStr | None = Field(
-        default=None,
-        description="source language; detected if it is not given",
-        json_schema_extra=SOURCE,
-    )
-    formality: Formality = Field(default="default", description="no effect; more and less are refused")
-    glossary_id: StrictStr | None = Field(default=None, description="glossary to use; needs source_lang")
     output_format: StrictStr | None = Field(default=None, description="must be that of the file")
 
 
