@@ -2,9 +2,11 @@
 
     python benchmarks/monsters.py
     python benchmarks/monsters.py --store store/ --only '<a' --only sentences
+    python benchmarks/monsters.py --only 'sentences, text' --requests 100
 
 For each monster a server is started as a process of its own and sent it, as text or as HTML. Beside it a client asks
-for small translations, one after the other. Then the server is told to stop. Exit code 1 if a target is missed.
+for small translations, one after the other; with --requests at least so many, and the monster is sent again and again
+meanwhile. Then the server is told to stop. Exit code 1 if a target is missed.
 """
 
 import argparse
@@ -88,6 +90,10 @@ class Seen:
         """Of the small requests."""
         return max(self.seconds, default=0.0)
 
+    def percentile(self, share: float) -> float:
+        """The seconds in which this share of the small requests was answered."""
+        return sorted(self.seconds)[min(len(self.seconds) - 1, int(share * len(self.seconds)))]
+
     @property
     def met(self) -> bool:
         """Whether the targets are."""
@@ -95,9 +101,9 @@ class Seen:
         return fine and self.stopped <= STOPPED and self.exit_code == 0
 
 
-def measure(arguments: list[str], text: str, kind: str, seconds: float) -> Seen:
+def measure(arguments: list[str], text: str, kind: str, seconds: float, requests: int) -> Seen:
     """Send a monster to a new server, ask small things beside it for some seconds, then tell the server to stop."""
-    seen = Seen()
+    seen, stopping = Seen(), threading.Event()
     command = [sys.executable, "-c", "from knnmt.cli import main; main()", "serve", "--port", "0", "--quiet", "--json"]
     process = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True)
     try:
@@ -108,19 +114,24 @@ def measure(arguments: list[str], text: str, kind: str, seconds: float) -> Seen:
         begun = time.monotonic()
 
         def send() -> None:
-            code = _ask(port, text, kind)
-            seen.monster = f"{code} after {time.monotonic() - begun:.1f} s"
+            while not stopping.is_set():
+                since = time.monotonic()
+                code = _ask(port, text, kind)
+                seen.monster = f"{code} after {time.monotonic() - since:.1f} s"
+                if not requests:
+                    return
 
         asking = threading.Thread(target=send, daemon=True)
         asking.start()
         time.sleep(0.2)
-        while time.monotonic() - begun < seconds:
+        while len(seen.codes) < requests or (not requests and time.monotonic() - begun < seconds):
             since = time.monotonic()
             seen.codes.append(_ask(port, SMALL, "text" if len(seen.codes) % 2 else "html"))
             seen.seconds.append(time.monotonic() - since)
             if not asking.is_alive() and len(seen.codes) > 2:
                 break
             time.sleep(0.3)
+        stopping.set()
         since = time.monotonic()
         process.send_signal(signal.SIGTERM)
         seen.exit_code = process.wait(10 * STOPPED)
@@ -151,20 +162,21 @@ def main() -> None:
     parser.add_argument("--store")
     parser.add_argument("--threads", type=int, default=2, help="of the model")
     parser.add_argument("--seconds", type=float, default=6, help="that small requests are sent beside each monster")
+    parser.add_argument("--requests", type=int, default=0, help="so many small requests, in place of --seconds")
     parser.add_argument("--only", action="append", help="monsters whose names begin so")
     given = parser.parse_args()
     arguments = ["--threads", str(given.threads), *(["--store", given.store] if given.store else [])]
     missed = 0
-    print("| monster | its answer | small requests | median, s | slowest, s | SIGTERM to end, s |")
-    print("|---|---|---|---|---|---|")
+    print("| monster | its answer | small requests | median, s | p95, s | slowest, s | SIGTERM to end, s |")
+    print("|---|---|---|---|---|---|---|")
     for name, (text, kind) in monsters().items():
         if given.only and not name.startswith(tuple(given.only)):
             continue
-        seen = measure(arguments, text, kind, given.seconds)
+        seen = measure(arguments, text, kind, given.seconds, given.requests)
         missed += not seen.met
         codes = ", ".join(f"{seen.codes.count(code)}× {code}" for code in sorted(set(seen.codes)))
-        middle = sorted(seen.seconds)[len(seen.seconds) // 2]
-        figures = f"{middle:.2f} | {seen.slowest:.2f} | {seen.stopped:.1f}{'' if seen.met else ' MISSED'}"
+        figures = " | ".join(f"{seen.percentile(share):.2f}" for share in (0.5, 0.95))
+        figures += f" | {seen.slowest:.2f} | {seen.stopped:.1f}{'' if seen.met else ' MISSED'}"
         print(f"| {name} | {seen.monster} | {codes} | {figures} |".replace("<", "&lt;"), flush=True)
     if missed:
         raise SystemExit(1)

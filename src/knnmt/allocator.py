@@ -7,10 +7,10 @@ from knnmt.host import return_freed, return_large_blocks
 LARGE = 8 << 20  # bytes: smaller blocks are asked for too often to get them from the system each time
 
 
-def hold_little() -> None:
-    """From now on, return large blocks to the system when they are freed: glibc would keep ever larger ones, in holes
-    that nothing fits into."""
-    return_large_blocks(LARGE)
+def hold_little(large: int = LARGE) -> None:
+    """From now on, return blocks of so many bytes to the system when they are freed: glibc would keep ever larger ones,
+    in holes that nothing fits into. Up to 32 MiB."""
+    return_large_blocks(large)
 
 
 def trim() -> None:

@@ -26,7 +26,7 @@ DESCRIPTORS = Path("/dev/fd")
 STATM = Path("/proc/self/statm")  # pages: total, resident, resident from files, …
 CPU_MAX = Path("/sys/fs/cgroup/cpu.max")  # microseconds of all cores in a period, and the period
 PATIENCE = 2.0  # seconds to wait for other processes to close a file that is to be replaced
-M_MMAP_THRESHOLD = -3  # from glibc's malloc.h
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # from glibc's malloc.h
 
 # ------------------------------------------------------------------------------------------------------------ locks
 
@@ -185,9 +185,12 @@ def resident() -> tuple[int, int] | None:
 
 
 def return_large_blocks(size: int) -> None:
-    """With glibc's malloc, return freed blocks of at least this many bytes to the system from now on."""
+    """With glibc's malloc, return freed blocks of at least this many bytes to the system from now on, and what is free
+    at the end of the heap from twice as many on, as glibc has it."""
     with contextlib.suppress(OSError, AttributeError, TypeError):  # no such library, function, or way to ask
-        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, size)
+        library = ctypes.CDLL(None)
+        library.mallopt(M_MMAP_THRESHOLD, size)
+        library.mallopt(M_TRIM_THRESHOLD, 2 * size)
 
 
 def return_freed() -> None:

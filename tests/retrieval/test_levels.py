@@ -50,7 +50,7 @@ def by_loop(parts: Sequence[Arrays], kind: int, state: NDArray[np.float32], amon
 def test_clusters_of_many_parts_are_found_as_by_a_loop_over_the_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kinds: tuple[tuple[int, int], ...], probe: int
 ) -> None:
-    monkeypatch.setattr(levels, "COARSE_FROM", 20)
+    monkeypatch.setattr(levels, "ACROSS_FROM", 20)
     monkeypatch.setattr(faster, "COARSE_PROBE", probe)
     parts = parts_of(tmp_path, kinds)
     view = view_of(parts)
@@ -73,7 +73,7 @@ def test_clusters_of_many_parts_are_found_as_by_a_loop_over_the_parts(
 def test_every_cluster_of_a_type_with_cells_is_in_the_nearest_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(levels, "COARSE_FROM", 20)
+    monkeypatch.setattr(levels, "ACROSS_FROM", 20)
     parts = parts_of(tmp_path, (FLAT,) * 4)
     view = view_of(parts)
     found = levels_of(view)
@@ -94,7 +94,7 @@ def test_every_cluster_of_a_type_with_cells_is_in_the_nearest_one(
 def test_a_part_that_is_hidden_as_a_whole_does_not_change_the_cells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(levels, "COARSE_FROM", 20)
+    monkeypatch.setattr(levels, "ACROSS_FROM", 20)
     monkeypatch.setattr(faster, "COARSE_PROBE", 2)
     parts = parts_of(tmp_path, (FLAT, FLAT, FLAT))
     source, _ = asked(TYPES, seed=2)
@@ -106,7 +106,7 @@ def test_a_part_that_is_hidden_as_a_whole_does_not_change_the_cells(
 
 
 def test_clusters_without_visible_entries_give_way_in_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(levels, "COARSE_FROM", 20)
+    monkeypatch.setattr(levels, "ACROSS_FROM", 20)
     parts = parts_of(tmp_path, (FLAT, FLAT))
     source, _ = asked([1] * 20, seed=3)
     plain = view_of(parts)

@@ -232,3 +232,32 @@ def test_many_blocks_are_searched_as_one(known: bool) -> None:
         assert torch.equal(taken, whole.values[chosen])
     with pytest.raises(IndexError, match="rows 3 to 60 asked for, of 60"):
         ours.take([block.values for block in keys.blocks], keys.starts, torch.tensor([3, 60]))
+
+
+@pytest.mark.parametrize("kind", [rows_of, bytes_of])
+@pytest.mark.parametrize("width", [9, 32, 37])
+def test_a_query_finds_the_same_to_the_bit_whoever_asks_with_it(kind: Callable[[Tensor], Rows], width: int) -> None:
+    rng = torch.Generator().manual_seed(6)
+    keys = Keys([kind((20 * torch.randn((11, width), generator=rng)).round()) for _ in range(3)])
+    queries = torch.randn((7, width), generator=rng)
+    every = torch.zeros((7, 3), dtype=torch.int64), torch.full((7, 3), 11)
+    ours = CompiledSearch(CPU)
+    together = ours.nearest(keys, every, queries, 4)
+    for some in range(1, 7):
+        alone = ours.nearest(keys, (every[0][:some], every[1][:some]), queries[:some], 4)
+        assert all(torch.equal(one, each[:some]) for one, each in zip(alone, together, strict=True))
+    wanted = Search(CPU).nearest(keys, every, queries, 4)
+    assert torch.equal(together[1], wanted[1])
+    assert torch.allclose(together[0], wanted[0], rtol=1e-4)
+
+
+@pytest.mark.parametrize("found_by", [Search(CPU), CompiledSearch(CPU)])
+def test_a_query_may_ask_for_several_ranges(found_by: Search) -> None:
+    rng = torch.Generator().manual_seed(7)
+    keys = Keys([rows_of(torch.randint(-2, 3, (30, 4), generator=rng).float())])
+    queries = torch.randint(-2, 3, (5, 4), generator=rng).float()
+    starts = torch.randint(0, 20, (15, 1), generator=rng)
+    ranges = starts, starts + 10
+    ours = found_by.nearest(keys, ranges, queries, 3)
+    theirs = found_by.nearest(keys, ranges, queries.repeat_interleave(3, dim=0), 3)
+    assert all(map(torch.equal, ours, theirs))

@@ -1,4 +1,9 @@
-"""One compiled loop that looks up and mixes gives what the steps one by one give."""
+"""To look up and mix in one loop, or in two kernels, gives what the steps one by one give."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -6,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knnmt.search.compiled_softmax import CompiledSoftmax
+from knnmt.search.cuda import FusedSoftmax
 from knnmt.search.mix import Falling, mix
 from knnmt.search.nearest import Buffers
 from knnmt.search.rows import Keys, ProjectedRows
@@ -15,7 +21,24 @@ from knnmt.settings import Metric
 VOCABULARY = 40
 
 
-@pytest.mark.parametrize("metric", ["squared", "euclidean"])
+class Way(NamedTuple):
+    """A softmax that mixes; where it runs; and the kernels that sum up some rows at a time, if it has any."""
+
+    make: Callable[..., Softmax]
+    device: torch.device
+    kernels: Any = None
+
+
+@pytest.fixture(scope="module", params=["compiled", "kernels"])
+def fusing(request: pytest.FixtureRequest) -> Way:
+    if request.param == "compiled":
+        return Way(CompiledSoftmax, torch.device("cpu"))
+    kernels = request.getfixturevalue("kernels")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return Way(partial(FusedSoftmax, kernels), device, kernels)
+
+
+@pytest.mark.parametrize("metric", ["squared", "cosine", "euclidean"])
 @given(
     seed=st.integers(0, 2**32),
     batch=st.integers(1, 3),
@@ -24,26 +47,31 @@ VOCABULARY = 40
     slope=st.sampled_from([0.0, 0.02, 0.2]),
     narrowed=st.booleans(),
 )
-@settings(deadline=None, max_examples=30)
-def test_a_loop_looks_up_and_mixes(
-    metric: Metric, seed: int, batch: int, beams: int, rows: int, slope: float, narrowed: bool
+@settings(deadline=None, max_examples=20)
+def test_looking_up_and_mixing(
+    fusing: Way, metric: Metric, seed: int, batch: int, beams: int, rows: int, slope: float, narrowed: bool
 ) -> None:
-    """Also when sentences have left, where nothing was found, where λ is 0, and with a shortlist's places."""
+    """Also when sentences have left, where nothing was found, where λ is 0, with a shortlist's places, and with rows in
+    several portions."""
     made = torch.Generator().manual_seed(seed)
-    values = torch.randint(-127, 128, (300, 5), generator=made, dtype=torch.int8)
-    keys = Keys([ProjectedRows(values, torch.randn(6, 5, generator=made), torch.randn(5, generator=made), 0.03)])
-    numbers = torch.randint(-1, 300, (batch, rows), generator=made)
-    tokens = torch.randint(0, VOCABULARY, (batch, rows), generator=made)
-    kept = torch.arange(batch)[seed % batch :]
-    states = 0.3 * torch.randn(len(kept), beams, 6, generator=made)
-    stretch = 1.0 + torch.rand(len(kept), 1, generator=made)
-    logits = 3.0 * torch.randn(len(kept), beams, VOCABULARY, generator=made)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=made).to(fusing.device)
+
+    values = torch.randint(-127, 128, (300, 5), generator=made, dtype=torch.int8).to(fusing.device)
+    keys = Keys([ProjectedRows(values, normal(6, 5), normal(5), 0.03)])
+    numbers = torch.randint(-1, 300, (batch, rows), generator=made).to(fusing.device)
+    tokens = torch.randint(0, VOCABULARY, (batch, rows), generator=made).to(fusing.device)
+    kept = torch.arange(batch)[seed % batch :].to(fusing.device)
+    states, stretch = 0.3 * normal(len(kept), beams, 6), 1.0 + normal(len(kept), 1).abs()
+    logits = 3.0 * normal(len(kept), beams, VOCABULARY)
+    places = torch.randperm(VOCABULARY, generator=made).to(fusing.device) if narrowed else None
     normaliser, falling = logits.logsumexp(dim=2), Falling(0.8, slope, 0.8)
-    places = torch.randperm(VOCABULARY, generator=made) if narrowed else None
-    fused, plain = (kind(Buffers(torch.device("cpu")), keys, numbers, tokens) for kind in (CompiledSoftmax, Softmax))
+    fused, plain = (kind(Buffers(fusing.device), keys, numbers, tokens) for kind in (fusing.make, Softmax))
     for each in (fused, plain):
         each.keep(kept)
-    assert plain.mix(states, 0.7, metric, stretch, falling, logits, normaliser, places) is None
+    given = states, 0.7, metric, stretch, falling
+    assert plain.mix(*given, logits, normaliser, places) is None
 
     shares = plain.shares(states, 0.7, metric)
     weight = (0.8 - slope * shares.nearest / stretch).clamp(0.0, 0.8) if slope else torch.full_like(normaliser, 0.8)
@@ -51,7 +79,14 @@ def test_a_loop_looks_up_and_mixes(
     expected = logits.clone()
     placed = shares.tokens if places is None else places[shares.tokens]
     after = mix(expected, normaliser, placed, shares.log_p, weight)
-    mixed = fused.mix(states, 0.7, metric, stretch, falling, logits, normaliser, places)
+    if fusing.kernels is None:
+        mixed = fused.mix(*given, logits, normaliser, places)
+    else:
+        with patch.object(fusing.kernels, "SUMMED", 64 if seed % 2 else 1024):
+            mixed = fused.mix(*given, logits, normaliser, places)
+        if metric == "euclidean":  # which is not linear in what is multiplied
+            assert mixed is None
+            return
     assert mixed is not None
     assert torch.allclose(mixed[0], after, atol=1e-4)
     assert torch.allclose(mixed[1], shares.nearest, atol=1e-4)

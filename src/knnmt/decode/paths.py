@@ -4,6 +4,9 @@ A path says in which beam a beam's past is at each step: reordering beams moves 
 leave the batch leave their keys where they are; `slots` says where those of the others are.
 """
 
+import math
+import weakref
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,30 @@ from knnmt.model.kernels import reorder
 from knnmt.model.transformer import Encoded, Transformer
 
 FIRST_STEPS = 32  # initial capacity, doubled when full
+KEPT = 1 << 26  # float32 that wait for their next use, at most: 256 MiB
+
+
+class Memory:
+    """The memory that was used last, for who needs such next: new memory costs a page fault for every 4 KiB of it."""
+
+    def __init__(self) -> None:
+        self._spare = np.empty(0, np.float32)
+        self._lock = RLock()  # reentrant: while memory is lent, the collector may return other memory
+
+    def lend(self, owner: object, size: int) -> tuple[NDArray[np.float32], "weakref.finalize[..., Any]"]:
+        """So many numbers or more, uninitialised, until the owner is collected, or the function is called."""
+        with self._lock:
+            spare, self._spare = self._spare, np.empty(0, np.float32)
+        lent = spare if len(spare) >= size else np.empty(size, np.float32)
+        return lent, weakref.finalize(owner, self._take_back, lent)
+
+    def _take_back(self, lent: NDArray[np.float32]) -> None:
+        with self._lock:
+            if len(self._spare) < len(lent) <= KEPT:
+                self._spare = lent
+
+
+PAST, SOURCE = Memory(), Memory()
 
 
 class PathCache:
@@ -22,9 +49,9 @@ class PathCache:
 
     def __init__(self, model: Transformer, source: Encoded, beams: int) -> None:
         batch, heads, _, size = source.keys[0][0].shape
-        self.keys = np.empty((len(source.keys), 2, batch, FIRST_STEPS, beams, heads, size), np.float32)
+        self._reserve((len(source.keys), 2, batch), FIRST_STEPS, (beams, heads, size))
         self.slots = np.arange(batch)
-        self.paths = np.zeros((batch, beams, FIRST_STEPS), np.int64)
+        self.paths = np.zeros((batch, beams, self.keys.shape[3]), np.int64)
         self.lengths = np.ones(batch, np.int64)  # with the step that is computed
         self.length = 0
 
@@ -38,10 +65,23 @@ class PathCache:
         """Make sure that there is capacity for a step; says whether the cache had to grow."""
         if step < self.paths.shape[2]:
             return False
-        self.keys = _longer(self.keys[:, :, self.slots], 3)
+        kept, give_back = self.keys, self._give_back
+        self._reserve((*kept.shape[:2], len(self.slots)), 2 * kept.shape[3], kept.shape[4:])
+        for place, slot in enumerate(self.slots):
+            self.keys[:, :, place, :step] = kept[:, :, slot, :step]
+        give_back()
         self.slots, self.lengths = np.arange(len(self.slots)), self.lengths[: len(self.slots)]
-        self.paths = _longer(self.paths, 2)
+        paths = np.zeros((*self.paths.shape[:2], self.keys.shape[3]), np.int64)
+        paths[:, :, :step] = self.paths[:, :, :step]
+        self.paths = paths
         return True
+
+    def _reserve(self, before: tuple[int, ...], steps: int, after: tuple[int, ...]) -> None:
+        """Make `keys` (*before, steps or as many as there is memory for, *after)."""
+        step = math.prod(before) * math.prod(after)
+        memory, self._give_back = PAST.lend(self, step * steps)
+        steps = len(memory) // step
+        self.keys = memory[: step * steps].reshape(*before, steps, *after)
 
     def keep(self, rows: Tensor) -> None:
         """Keep only these sentences. rows: (N,) int64."""
@@ -52,8 +92,13 @@ class SourceKeys:
     """The source's keys and values as a past that all beams share; `keys` is (layers, 2, B, S, 1, H, e)."""
 
     def __init__(self, source: Encoded) -> None:
-        pairs = torch.stack([torch.stack(pair) for pair in source.keys])
-        self.keys: NDArray[np.float32] = pairs.transpose(3, 4).unsqueeze(4).contiguous().numpy()
+        batch, heads, length, size = source.keys[0][0].shape
+        shape = len(source.keys), 2, batch, length, 1, heads, size
+        memory, _ = SOURCE.lend(self, math.prod(shape))
+        self.keys: NDArray[np.float32] = memory[: math.prod(shape)].reshape(shape)
+        for layer, pair in enumerate(source.keys):
+            for into, keys in zip(torch.from_numpy(self.keys[layer, :, :, :, 0]), pair, strict=True):
+                into.copy_(keys.transpose(1, 2))
         self.paths = np.empty((0, 0, 0), np.int64)
         self.lengths = source.mask.sum(dim=1).numpy()
         self.slots = np.arange(len(self.lengths))
@@ -62,8 +107,3 @@ class SourceKeys:
         """Keep only these sentences. rows: (N,) int64."""
         self.slots = self.slots[rows.numpy()]
         return self
-
-
-def _longer(stored: NDArray[Any], axis: int) -> NDArray[Any]:
-    """Double an axis."""
-    return np.concatenate((stored, np.empty_like(stored)), axis=axis)

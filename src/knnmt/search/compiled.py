@@ -19,6 +19,7 @@ from knnmt.search.compiled_mix import mix
 from knnmt.search.compiled_softmax import CompiledSoftmax
 from knnmt.search.matches import Asked, Index, Limits, Matches, PartLinks
 from knnmt.search.nearest import Buffers, BySentence, unpack
+from knnmt.search.products import multiply_bytes, multiply_halves
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
 from knnmt.search.search import Chosen, Ranges, Search, grouped
 
@@ -34,7 +35,7 @@ WORTH = 1 << 13  # row comparisons that are worth a thread
 # A float16's bits, shifted into a float32 with the sign moved to the front, are the same number times 2^-112. Queries
 # are scaled up to make up for that; the rest is applied to the product, since 2^112 might overflow a float32.
 KEPT = np.int32(0x8FFFE000 - (1 << 32))
-LARGER, REST, UP = 2.0**100, np.float32(2.0**12), np.float32(2.0**112)
+LARGER, REST, ONE, UP = 2.0**100, np.float32(2.0**12), np.float32(1.0), np.float32(2.0**112)
 UNKNOWN = -1.0  # a squared norm that is computed when its row is first compared
 
 
@@ -101,10 +102,13 @@ class CompiledSearch(Search):
         first = torch.tensor([0, *ends[:-1]], dtype=torch.int64)
         asking = torch.tensor(ends, dtype=torch.int64) - first
         asked = order[first] if len(order) else order
-        given = starts[asked], stops[asked], queries[order], asking[: len(asked)]
-        found = search(keys, *given, count, members)
-        squared, numbers = (each[order.argsort()] for each in found)
-        return squared, numbers
+        if len(order) == len(queries):  # in the order in which they are read
+            queries, which = queries[order], None
+        else:  # each has several rows of ranges
+            which = order // (len(order) // len(queries))
+        found = search(keys, starts[asked], stops[asked], queries, asking[: len(asked)], count, members, which)
+        back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order)))
+        return found[0][back], found[1][back]
 
     def _scan(self, rows: Rows, start: int, stop: int, queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
         if not rows.plain:
@@ -171,104 +175,116 @@ def search(
     asking: Tensor,
     count: int,
     members: Tensor | None = None,
+    which: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Squared distances and numbers of the `count` rows of groups nearest to queries; ties by number.
+    """Squared distances and numbers of the `count` rows of groups nearest to queries (Q, d); ties by number.
 
-    starts, stops: (G, blocks), the rows of each group in each block, or of the `members` of a single one; queries: (Q,
-    d), the first asking[0] of which ask the first group, and so on. Both (Q, count), padded with FAR and 0 where a
-    group has fewer. Where the groups are too few for all threads, each is searched in pieces, and what these find is
-    merged.
+    starts, stops: (G, blocks), the rows of each group in each block, or of the `members` of a single one; which: (A,),
+    the queries that ask, None for all in their order; the first asking[0] of them ask the first group, and so on. Both
+    (A, count), padded with FAR and 0 where a group has fewer. Where the groups are too few for all threads, each is
+    searched in pieces, and what these find is merged.
     """
+    which = torch.arange(len(queries)) if which is None else which
     rows = keys.blocks[0]
     sizes = (stops - starts).clamp_min(0).sum(dim=1) * -(-asking // TOGETHER)
     pieces = max(1, min(torch.get_num_threads(), int(sizes.sum()) // WORTH) // max(1, len(sizes)))
     lengths = -((starts - stops) // pieces)
     begins = starts + lengths * torch.arange(pieces)[:, None, None]
-    begins, ends = (torch.minimum(bound, stops).flatten(0, 1) for bound in (begins, begins + lengths))
-    scaled, own = queries * -2.0, queries.square().sum(dim=-1)
+    begins, ends = (
+        torch.minimum(bound, stops).flatten(0, 1).T.contiguous() for bound in (begins, begins + lengths)
+    )  # (blocks, G)
+    own = queries.square().sum(dim=-1)
     if rows.steps is None:
-        scaled = scaled * LARGER
+        scaled = queries * (-2.0 * LARGER)
     else:  # |q − (middle + step·row)|²: the middle is the same for all rows
+        scaled = queries * -2.0
         scaled, own = scaled * rows.steps[1], own + scaled @ rows.steps[0]
-    scaled, own = scaled.repeat(pieces, 1), own.repeat(pieces)
-    found = torch.full((pieces * len(queries), count), NOTHING)
+    found = torch.full((pieces * len(which), count), NOTHING)
     asked = asking.repeat(pieces)
     last = asked.cumsum(0)
     index = torch.empty(0, dtype=torch.int32) if members is None else members
     firsts = zip(keys.blocks, keys.starts, strict=False)
     places = np.array([(block.values.data_ptr(), block.norms.data_ptr(), first) for block, first in firsts])
-    arrays = begins, ends, scaled, own, last - asked, last, found
+    arrays = begins, ends, scaled, own, which.repeat(pieces), last - asked, last, found
     if count:
         share_out(
             _search, (sizes.repeat(pieces) // pieces).numpy(), WORTH, places, rows.values.element_size(),
             index.numpy(), *(each.numpy() for each in arrays),
         )  # fmt: skip
-    found = found.view(pieces, len(queries), count).transpose(0, 1).flatten(1)
+    found = found.view(pieces, len(which), count).transpose(0, 1).flatten(1)
     return unpack(found.sort(dim=1).values[:, :count])
 
 
 @compiled
 def _search(
     first: int, last: int, blocks: Ints, size: int, members: Ints, starts: Ints, stops: Ints, queries: Floats,
-    own: Floats, begins: Ints, ends: Ints, found: Ints,
+    own: Floats, which: Ints, begins: Ints, ends: Ints, found: Ints,
 ) -> None:  # fmt: skip
-    """Fill in what the queries of groups first to last find: (Q, count), heaps of packed distances and numbers.
+    """Fill in what those who ask groups first to last find: (A, count), heaps of packed distances and numbers.
 
-    blocks: (P, 3), the addresses of their rows and norms, and their first numbers; size: the bytes of a row's number
+    blocks: (P, 3), the addresses of their rows and norms, and their first numbers; size: the bytes of a row's number.
+    One block after the other, since rows of one lie nearer to each other: they are in fewer pages.
     """
-    together = max(1, BLOCK // queries.shape[1])
+    width = queries.shape[1]
+    together = max(1, BLOCK // width)
     scratch = np.empty((2, TOGETHER), np.float32)
-    for group in range(first, last):
-        for block in range(len(blocks)):
-            if block + AHEAD < len(blocks):
-                _fetch(blocks[block + AHEAD], starts[group, block + AHEAD], size * queries.shape[1])
-            for start in range(starts[group, block], stops[group, block], together):
-                stop = min(start + together, stops[group, block])
+    for block in range(len(blocks)):
+        values, norms, number = blocks[block]
+        for group in range(first, last):
+            if group + AHEAD < last:
+                _fetch(values, norms, starts[block, group + AHEAD], size * width)
+            for start in range(starts[block, group], stops[block, group], together):
+                stop = min(start + together, stops[block, group])
                 for begin in range(begins[group], ends[group], TOGETHER):
                     end = min(begin + TOGETHER, ends[group])
                     _compare(
-                        blocks[block], size, members, start, stop, queries[begin:end], own[begin:end],
-                        found[begin:end], scratch,
+                        values, norms, number, size, members, start, stop, queries, own, which, begin, end, found,
+                        scratch,
                     )  # fmt: skip
 
 
 @compiled
-def _fetch(block: Ints, row: int, size: int) -> None:
+def _fetch(values: int, norms: int, row: int, size: int) -> None:
     """Have a row of `size` bytes, and its norm, on the way to the cache: rows of many blocks lie far apart."""
     for at in range(0, size, LINE):
-        prefetch(block[0] + row * size + at)
-    prefetch(block[1] + 4 * row)
+        prefetch(values + row * size + at)
+    prefetch(norms + 4 * row)
 
 
 @compiled
 def _compare(
-    block: Ints, size: int, members: Ints, start: int, stop: int, queries: Floats, own: Floats, found: Ints,
-    scratch: Floats,
+    values: int, norms: int, number: int, size: int, members: Ints, start: int, stop: int, queries: Floats,
+    own: Floats, which: Ints, begin: int, end: int, found: Ints, scratch: Floats,
 ) -> None:  # fmt: skip
-    """Put the rows start to stop that are among the nearest of some queries into these queries' heaps."""
-    last, width = len(found) - 1, queries.shape[1]
-    a, b, c = queries[0], queries[min(1, last)], queries[min(2, last)]
-    d, e = queries[min(3, last)], queries[min(4, last)]
-    products, farthest = scratch[0], scratch[1]
-    for query in range(len(found)):
-        farthest[query] = _distance(found[query, 0])
-    for number in range(start, stop):
-        at_row = np.int64(members[number]) if len(members) else number
-        row = block[0] + at_row * width * size
+    """Put the rows start to stop that are among the nearest of those who ask, begin to end, into their heaps.
+
+    values, norms: addresses; number: that of the first row. Everything is read by its address or number: a view of an
+    array, whose users are counted, takes longer than a row, and there may be one row only.
+    """
+    count, width, base = end - begin, queries.shape[1], np.int64(queries.ctypes.data)
+    a = base + 4 * width * which[begin]
+    b, c = base + 4 * width * which[min(begin + 1, end - 1)], base + 4 * width * which[min(begin + 2, end - 1)]
+    d, e = base + 4 * width * which[min(begin + 3, end - 1)], base + 4 * width * which[min(begin + 4, end - 1)]
+    scale = REST if size == 2 else ONE
+    products: Any = np.int64(scratch.ctypes.data)
+    for query in range(count):
+        scratch[1, query] = _distance(found[begin + query, 0])
+    for place in range(start, stop):
+        at_row = np.int64(members[place]) if len(members) else place
+        row = values + at_row * width * size
         if size == 1:
-            s, t, u, v, w = _multiply_bytes(row, a, b, c, d, e)
+            multiply_bytes(count, row, width, a, b, c, d, e, products)
         else:
-            s, t, u, v, w = _multiply_halves(row, a, b, c, d, e)
-        products[0], products[1], products[2], products[3], products[4] = s, t, u, v, w
-        norm = element(0, block[1], at_row)
+            multiply_halves(count, row, width, a, b, c, d, e, products)
+        norm = element(0, norms, at_row)
         if norm < np.float32(0.0):
             norm = _norm(row, width)
-            put(block[1], at_row, norm)
-        for query in range(len(found)):
-            squared = max(norm + own[query] + products[query], np.float32(0.0))
-            if squared < farthest[query]:
-                _replace_farthest(found[query], squared, block[2] + number)
-                farthest[query] = _distance(found[query, 0])
+            put(norms, at_row, norm)
+        for query in range(count):
+            squared = max(norm + own[which[begin + query]] + scale * scratch[0, query], np.float32(0.0))
+            if squared < scratch[1, query]:
+                _replace_farthest(found, begin + query, squared, number + place)
+                scratch[1, query] = _distance(found[begin + query, 0])
 
 
 @compiled
@@ -279,34 +295,6 @@ def _norm(row: int, width: int) -> Any:
         x = np.int32((element(16, row, at) << np.int32(13)) & KEPT).view(np.float32) * UP
         total += x * x
     return total
-
-
-@compiled
-def _multiply_halves(row: int, a: Floats, b: Floats, c: Floats, d: Floats, e: Floats) -> Any:
-    """The products of a float16 row, by its address, with five queries."""
-    s = t = u = v = w = np.float32(0.0)
-    for at in range(len(a)):
-        x = np.int32((element(16, row, at) << np.int32(13)) & KEPT).view(np.float32)
-        s += x * a[at]
-        t += x * b[at]
-        u += x * c[at]
-        v += x * d[at]
-        w += x * e[at]
-    return REST * s, REST * t, REST * u, REST * v, REST * w
-
-
-@compiled
-def _multiply_bytes(row: int, a: Floats, b: Floats, c: Floats, d: Floats, e: Floats) -> Any:
-    """The products of a row in bytes, by its address, with five queries."""
-    s = t = u = v = w = np.float32(0.0)
-    for at in range(len(a)):
-        x = np.float32(element(8, row, at))
-        s += x * a[at]
-        t += x * b[at]
-        u += x * c[at]
-        v += x * d[at]
-        w += x * e[at]
-    return s, t, u, v, w
 
 
 @compiled
@@ -321,18 +309,18 @@ def _take(addresses: Ints, starts: Ints, size: int, numbers: Ints, found: Any) -
 
 
 @compiled
-def _replace_farthest(heap: Ints, squared: Any, number: int) -> None:
+def _replace_farthest(heaps: Ints, heap: int, squared: Any, number: int) -> None:
     """Put a distance and a number into a heap whose first item is the largest, in place of that."""
     item = np.int64(np.float32(squared).view(np.int32)) << 32 | number
-    at, child = 0, 1
-    while child < len(heap):
-        if child + 1 < len(heap) and heap[child + 1] > heap[child]:
+    at, child, size = 0, 1, heaps.shape[1]
+    while child < size:
+        if child + 1 < size and heaps[heap, child + 1] > heaps[heap, child]:
             child += 1
-        if heap[child] <= item:
+        if heaps[heap, child] <= item:
             break
-        heap[at] = heap[child]
+        heaps[heap, at] = heaps[heap, child]
         at, child = child, 2 * child + 1
-    heap[at] = item
+    heaps[heap, at] = item
 
 
 @compiled

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from knnmt.loops import compiled, largest, logarithms, powers_of_two, share_out
+from knnmt.model.panels import multiply
 from knnmt.model.tiles import COLUMNS, MIXED, ROWS, tile
 from knnmt.search.compiled_mix import mix_row
 from knnmt.search.mix import Falling
@@ -27,8 +28,7 @@ Bytes = NDArray[np.int8]
 Ints = NDArray[np.integer[Any]]
 
 HEAD = 4 * COLUMNS  # bytes of a panel before its rows: their squared lengths
-TOGETHER = 4  # numbers of a state that are projected at once
-WORTH = 1 << 16  # row comparisons that are worth a thread
+WORTH = 1 << 14  # row comparisons that are worth a thread
 LAID_OUT = 1 << 12  # rows that are worth one
 FADED = np.float32(-100.0)  # of log2 p: less is all the same, and no denormal number
 NOWHERE = np.empty(0, np.int64)  # places of tokens that are where they are
@@ -59,13 +59,19 @@ class CompiledSoftmax(Softmax):
         self.names, self.distinct = distinct, torch.from_numpy(distinct[:, : self.most])
         self.here = torch.arange(shape[0])  # the sentence of each row that is still searched
         self.counts, self.rows = counts, (counts, starts, laid_out, runs, shapes)
-        self.projection = tuple(each.numpy() for each in block.to_steps)
-        self._table = None
+        self.projection = block.panels  # which own what `matrix` is the address of
+        self._prepare()
 
     def keep(self, sentences: Tensor) -> None:
         """Drop all sentences but these."""
         super().keep(sentences)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Set what all steps with the same sentences share."""
         self._table = None
+        here = self.here.numpy()
+        self._sizes, self._shared = self.counts[here], (here, *self.rows)
 
     def listed(self) -> tuple[Tensor, Tensor]:
         """The rows as `distances` has them."""
@@ -98,11 +104,11 @@ class CompiledSoftmax(Softmax):
         self, loop: Callable[..., Any], states: Tensor, temperature: float, metric: Metric, *arguments: Any
     ) -> None:
         """Call a loop for all rows of a batch."""
-        here, step = self.here.numpy(), self.keys.blocks[0].step
-        unit = {"squared": step**2, "cosine": step**2 / 2, "euclidean": step}[metric]  # of a distance in steps
+        step = self.keys.blocks[0].step
+        unit = step if metric == "euclidean" else step**2 if metric == "squared" else step**2 / 2  # of d in steps
         share_out(
-            loop, self.counts[here] * states.size(1), WORTH, states.contiguous().numpy(), *self.projection,
-            np.float32(unit), np.float32(temperature / unit), metric == "euclidean", here, *self.rows, *arguments,
+            loop, self._sizes, -(-WORTH // states.size(1)), states.contiguous().numpy(), self.projection.matrix,
+            np.float32(unit), np.float32(temperature / unit), metric == "euclidean", *self._shared, *arguments,
         )  # fmt: skip
 
 
@@ -193,18 +199,18 @@ def lay_out(
 
 @compiled
 def look_up(
-    first: int, last: int, states: Floats, projection: Floats, middle: Floats, unit: float, temperature: float,
-    root: bool, here: Ints, counts: Ints, starts: Ints, panels: Bytes, runs: Ints, shapes: Ints, nearest: Floats,
+    first: int, last: int, states: Floats, projection: NDArray[np.int64], unit: float, temperature: float, root: bool,
+    here: Ints, counts: Ints, starts: Ints, panels: Bytes, runs: Ints, shapes: Ints, nearest: Floats,
     log_z: Floats, log_p: Floats,
 ) -> None:  # fmt: skip
     """Find p_kNN and the nearest entry for the beams of rows first to last of a batch.
 
-    states: (B, K, d); projection, middle: to steps of the rows; unit: what a distance in steps counts; temperature: in
-    these; root: whether d is the square root of the squared distance; here: (B,), the sentence of each row; counts,
-    starts, panels, runs, shapes: as `arrange` and `lay_out` made them. Fills nearest (B, K), log_z (B, K), the log of
-    the sum of exp(−d/T), and log_p (B, K, D), in the order of the distinct tokens, padded with the first.
+    states: (B, K, d); projection: to steps of the rows, a `matrix` of panels; unit: what a distance in steps counts;
+    temperature: in these; root: whether d is the square root of the squared distance; here: (B,), the sentence of each
+    row; counts, starts, panels, runs, shapes: as `arrange` and `lay_out` made them. Fills nearest (B, K), log_z (B, K),
+    the log of the sum of exp(−d/T), and log_p (B, K, D), in the order of the distinct tokens, padded with the first.
     """
-    beams, width = states.shape[1], len(middle)
+    beams, width = states.shape[1], projection[2]
     room = _room(counts, here[first:last])
     queries, own = np.empty((beams, width), np.float32), np.empty(beams, np.float32)
     found, bits = np.empty((beams, room), np.float32), np.empty(max(room, log_p.shape[2]), np.int32)
@@ -215,7 +221,7 @@ def look_up(
         if count == 0:
             nearest[row], log_z[row], log_p[row] = np.inf, -np.inf, -np.inf
             continue
-        _compare(states[row], projection, middle, panels.ctypes.data + starts[sentence], count, queries, own, found)
+        _compare(states[row], projection, panels.ctypes.data + starts[sentence], count, queries, own, found)
         for beam in range(beams):
             near, whole = _softmax(found[beam, :count], own[beam], doublings, root, bits)
             nearest[row, beam] = unit * near
@@ -228,8 +234,8 @@ def look_up(
 
 @compiled
 def look_up_and_mix(
-    first: int, last: int, states: Floats, projection: Floats, middle: Floats, unit: float, temperature: float,
-    root: bool, here: Ints, counts: Ints, starts: Ints, panels: Bytes, runs: Ints, shapes: Ints, names: Ints,
+    first: int, last: int, states: Floats, projection: NDArray[np.int64], unit: float, temperature: float, root: bool,
+    here: Ints, counts: Ints, starts: Ints, panels: Bytes, runs: Ints, shapes: Ints, names: Ints,
     places: Ints, stretch: Floats, weight: float, slope: float, most: float, logits: Floats, normaliser: Floats,
     nearest: Floats, after: Floats,
 ) -> None:  # fmt: skip
@@ -237,7 +243,7 @@ def look_up_and_mix(
 
     names: (B, N), the distinct tokens, whose logits are at `places` (V,), or where they are if that is empty
     """
-    beams, width = states.shape[1], len(middle)
+    beams, width = states.shape[1], projection[2]
     room = _room(counts, here[first:last])
     queries, own = np.empty((beams, width), np.float32), np.empty(beams, np.float32)
     found, bits, at = np.empty((beams, room), np.float32), np.empty(room, np.int32), np.empty(room, np.int64)
@@ -252,7 +258,7 @@ def look_up_and_mix(
         for kind in range(kinds):
             name = names[sentence, kind]
             at[kind] = places[name] if len(places) else name
-        _compare(states[row], projection, middle, panels.ctypes.data + starts[sentence], count, queries, own, found)
+        _compare(states[row], projection, panels.ctypes.data + starts[sentence], count, queries, own, found)
         for beam in range(beams):
             near, whole = _softmax(found[beam, :count], own[beam], doublings, root, bits)
             nearest[row, beam] = unit * near
@@ -277,14 +283,18 @@ def _room(counts: Ints, sentences: Ints) -> int:
 
 @compiled
 def _compare(
-    states: Floats, projection: Floats, middle: Floats, panels: int, count: int, queries: Floats, own: Floats,
-    found: Floats,
-) -> None:  # fmt: skip
+    states: Floats, projection: NDArray[np.int64], panels: int, count: int, queries: Floats, own: Floats, found: Floats
+) -> None:
     """Fill in the negated squared distances (K, N) of states (K, d) to the rows of a sentence, less `own` (K,)."""
     beams, width = queries.shape
     room = found.shape[1]
+    multiply(0, -(-width // COLUMNS), projection, states, 0, queries)
     for beam in range(beams):
-        own[beam] = _project(states[beam], projection, middle, queries[beam])
+        squared = np.float32(0.0)
+        for place in range(width):
+            squared += queries[beam, place] * queries[beam, place]
+            queries[beam, place] *= np.float32(2.0)
+        own[beam] = squared
     for panel in range(-(-count // COLUMNS)):
         at = panels + panel * (HEAD + COLUMNS * width)
         beam = 0
@@ -297,26 +307,6 @@ def _compare(
             else:
                 tile(1, MIXED, at, start, 4 * width, width, 0, into, 4 * room)
                 beam += 1
-
-
-@compiled
-def _project(state: Floats, projection: Floats, middle: Floats, query: Floats) -> Any:
-    """Fill in twice the projected state (p,) of a state (d,); gives its squared length."""
-    query[:] = middle
-    whole = len(state) // TOGETHER * TOGETHER
-    for at in range(0, whole, TOGETHER):
-        a, b, c, d = projection[at], projection[at + 1], projection[at + 2], projection[at + 3]
-        s, t, u, v = state[at], state[at + 1], state[at + 2], state[at + 3]
-        for place in range(len(query)):
-            query[place] += s * a[place] + t * b[place] + u * c[place] + v * d[place]
-    for at in range(whole, len(state)):
-        for place in range(len(query)):
-            query[place] += state[at] * projection[at, place]
-    squared = np.float32(0.0)
-    for place in range(len(query)):
-        squared += query[place] * query[place]
-        query[place] *= np.float32(2.0)
-    return squared
 
 
 @compiled

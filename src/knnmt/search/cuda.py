@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from knnmt.search.matches import Asked, Index, Limits, Matches, match, squared
 from knnmt.search.metric import distance
 from knnmt.search.mix import Falling
 from knnmt.search.nearest import BLOCK, Buffers, Table
@@ -35,8 +36,7 @@ def kernels(device: torch.device) -> Any:
         return None
     try:
         found = import_module("knnmt.search.triton_kernels")
-        one = torch.zeros(1, 1, 1, device=device)
-        found.merge(one.long(), one)
+        found.try_all(device)
     except Exception as error:  # no C compiler, an unknown device: whatever it is, torch can do without
         log.warning("Triton's kernels cannot be used, lookups take longer: %s", error)
         return None
@@ -61,6 +61,10 @@ class CudaSearch(Search):
         if self.kernels is None:
             return ScaledSoftmax(self.buffers, keys, numbers, tokens)
         return FusedSoftmax(self.kernels, self.buffers, keys, numbers, tokens)
+
+    def match(self, index: Index, asked: Asked, limits: Limits) -> Matches:
+        """The stored tokens that match those of sentences."""
+        return match(index, asked, limits, squared if self.kernels is None else self.kernels.squared)
 
     def merge(self, tokens: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
         """The softmax of scores by token."""
@@ -145,16 +149,14 @@ class ScaledSoftmax(Softmax):
 class FusedSoftmax(ScaledSoftmax):
     """The same, looked up and mixed in by two kernels."""
 
-    by_sentence = (*ScaledSoftmax.by_sentence, "_rows", "_free", "_starts")
+    by_sentence = (*ScaledSoftmax.by_sentence, "_rows", "_free", "_counts")
 
     def __init__(self, kernels: Any, *given: Any) -> None:
         super().__init__(*given)
         self._kernels = kernels
         self._rows: Tensor | None = None  # (B, N, p) bytes
         self._free: Tensor | None = None  # (B, N), what −d/T is without a state
-        rows = (self.numbers >= 0).int()
-        counts = rows.new_zeros(self.distinct.shape).scatter_add_(1, self.slots, rows)
-        self._starts = torch.nn.functional.pad(counts.cumsum(dim=1, dtype=torch.int32), (1, 0))  # (B, D + 1)
+        self._counts = (self.numbers >= 0).sum(dim=1)  # those that are there come first
 
     def mix(
         self, states: Tensor, temperature: float, metric: Metric, stretch: Tensor, falling: Falling, logits: Tensor,
@@ -167,8 +169,8 @@ class FusedSoftmax(ScaledSoftmax):
         if self._rows is None or self._free is None:
             self._rows, self._free = self.gathered(scale)
         found: tuple[Tensor, Tensor] = self._kernels.mix_softmax(
-            queries, self._rows, self._free, (self.distinct, self._starts), scale, temperature, stretch, falling,
-            logits, normaliser, places,
+            queries, self._rows, self._free, self.tokens, self._counts, scale, temperature, stretch, falling, logits,
+            normaliser, places,
         )  # fmt: skip
         return found
 

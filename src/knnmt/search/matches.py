@@ -91,7 +91,20 @@ class Matches(NamedTuple):
     segments: Tensor
 
 
-def match(index: Index, asked: Asked, limits: Limits) -> Matches:
+Compare = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""The squared distances of states (Q, p) to rows (N, p) in bytes, by their numbers (Q, P); 0 for -1. (Q, P)."""
+
+
+def squared(rows: Tensor, states: Tensor, numbers: Tensor) -> Tensor:
+    """A `Compare` by torch."""
+    query, place = (numbers >= 0).nonzero(as_tuple=True)
+    found = torch.zeros(numbers.shape, device=numbers.device)
+    apart = rows.index_select(0, numbers[query, place]) - states[query]
+    found[query, place] = torch.linalg.vector_norm(apart, dim=1).square_()
+    return found
+
+
+def match(index: Index, asked: Asked, limits: Limits, compare: Compare = squared) -> Matches:
     """Find the matches by torch."""
     tally = _Tally(index, asked, limits)
     tokens = _offered(index, asked, limits, tally)
@@ -100,7 +113,7 @@ def match(index: Index, asked: Asked, limits: Limits) -> Matches:
     segments = _gathered(index, where, lambda part, rows: part.segments[rows].long() + part.first_segment)
     if index.hidden is not None:
         there &= ~index.hidden[segments]
-    distances = _distances(index, asked, where).masked_fill_(~there, 0.0)
+    distances = _distances(index, asked, tokens.masked_fill(~there, -1), compare)
     typical = distances.sum(dim=1, keepdim=True) / there.sum(dim=1, keepdim=True).clamp_min(1)
     similarity = tally.similarity(asked.sentence, segments)
     rank = distances / typical.clamp_min(1e-6) + limits.alike * (1.0 - similarity)
@@ -234,13 +247,11 @@ def _gathered(index: Index, numbers: Tensor, take: Callable[[PartIndex, Tensor],
     return found
 
 
-def _distances(index: Index, asked: Asked, numbers: Tensor) -> Tensor:
-    """The squared distances of stored tokens (Q, P) to the tokens' states. (Q, P)."""
+def _distances(index: Index, asked: Asked, numbers: Tensor, compare: Compare) -> Tensor:
+    """The squared distances of stored tokens (Q, P) to the tokens' states; 0 for -1. (Q, P)."""
     found = torch.zeros(numbers.shape, device=numbers.device)
     for part, states, step in zip(index.parts, asked.states, asked.step, strict=True):
-        query, place = ((numbers >= part.first_token) & (numbers < part.first_token + len(part.segments))).nonzero(
-            as_tuple=True
-        )
-        rows = part.states.index_select(0, numbers[query, place] - part.first_token)
-        found[query, place] = torch.linalg.vector_norm(rows - states[query], dim=1).square_() * step**2
+        local = numbers - part.first_token
+        local.masked_fill_((numbers < 0) | (local < 0) | (local >= len(part.segments)), -1)
+        found += compare(part.states, states, local) * step**2
     return found

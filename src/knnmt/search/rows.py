@@ -5,12 +5,14 @@ rows are cut into blocks. A row that must not be found has an infinite squared n
 """
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
+from knnmt.model.panels import Panels
 from knnmt.search.pq import decode
 
 R = TypeVar("R", bound="Rows", covariant=True)
@@ -59,13 +61,19 @@ class ProjectedRows(Rows):
     """States projected to p numbers, each in a byte (N, p): |row − project(state)|² is the squared distance.
 
     projection: (d, p), and middle: (p,), from a state to steps; step: what a byte counts. to_steps: state @ matrix +
-    row is a state in steps
+    row is a state in steps; panels: that product for compiled loops
     """
 
     def __init__(self, values: Tensor, projection: Tensor, middle: Tensor, step: float) -> None:
         super().__init__(values, values.new_empty(0, dtype=torch.float32))
         self.step, self.projection, self.middle = step, step * projection, -step * middle
         self.to_steps = projection, -middle
+
+    @cached_property
+    def panels(self) -> Panels:
+        """From states to steps."""
+        matrix, row = self.to_steps
+        return Panels(matrix.T, row, in_bytes=False)
 
     def __getitem__(self, rows: Tensor | slice) -> Tensor:
         """The projected states of these rows. (...) int64 to (..., p) float32."""

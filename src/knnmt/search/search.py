@@ -70,8 +70,11 @@ class Search:
         """Squared distances and numbers of the `count` rows nearest to queries (Q, d) in their ranges; None: of all.
 
         Both (Q, count), nearest first, ties by number; padded with FAR and -1. members: of each block, rows in another
-        order: ranges are then ranges of these, and a row is found as often as it is there.
+        order: ranges are then ranges of these, and a row is found as often as it is there. A query may have several
+        rows of ranges, as many as all others, one after the other: it is asked for each of them.
         """
+        if ranges is not None and len(ranges[0]) > len(queries):
+            queries = queries.repeat_interleave(len(ranges[0]) // len(queries), dim=0)
         found = []
         for block, (rows, first) in enumerate(zip(keys.blocks, keys.starts, strict=False)):
             of = None if members is None else members[block]

@@ -12,9 +12,19 @@ from torch import Tensor
 from knnmt.search.mix import Falling
 
 WIDEST = 128  # entries of a row whose tokens are compared with each other; a search for the nearest has seldom more
-ROWS = 64  # rows of a sentence that are multiplied at a time
-TOKENS, TOGETHER = 128, 4  # tokens of a beam that are summed up at a time, and rows of each
+ROWS = 64  # rows that are multiplied or compared at a time
+SUMMED = 256  # rows of a beam that are summed up by token at a time
 LEAST = 16  # beams, and numbers of a row, that tensor cores multiply at least
+
+
+def try_all(device: torch.device) -> None:
+    """Compile and run all of them once: whatever is wrong here is told now."""
+    one, row = torch.zeros(1, 1, 1, device=device), torch.zeros(1, 1, device=device)
+    tokens, log_p = merge(one.long(), one)
+    mix(one, row, tokens, log_p, row)
+    squared(row.to(torch.int8), row, row.long())
+    counts = torch.ones(1, dtype=torch.int64, device=device)
+    mix_softmax(one, one.to(torch.int8), row, row.long(), counts, 1.0, 1.0, row + 1, Falling(0, 0, 0), one, row, None)
 
 
 def merge(tokens: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -36,29 +46,38 @@ def mix(logits: Tensor, normaliser: Tensor, tokens: Tensor, log_p: Tensor, weigh
 
 
 def mix_softmax(
-    queries: Tensor, rows: Tensor, levels: Tensor, runs: tuple[Tensor, Tensor], scale: float, temperature: float,
+    queries: Tensor, rows: Tensor, levels: Tensor, tokens: Tensor, counts: Tensor, scale: float, temperature: float,
     stretch: Tensor, falling: Falling, logits: Tensor, normaliser: Tensor, places: Tensor | None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Mix the softmax of level + 2·scale·(row · query), summed by token, into logits (B, K, V), in place.
 
-    queries: (B, K, p); rows: (B, N, p) bytes, sorted by token; levels: (B, N), -inf where there is no row; runs: the
-    tokens of each sentence (B, D), and where the rows of each begin (B, D + 1); stretch: (B, 1), by which λ falls more
-    slowly; places: (V,), where the logit of each token is, if elsewhere. The results are the new normaliser and the
-    smallest distance, |row − query|²·scale·temperature. Both (B, K).
+    queries: (B, K, p); rows: (B, N, p) bytes; levels: (B, N); tokens: (B, N), ascending; counts: (B,), how many rows a
+    sentence has, which are the first of its N; stretch: (B, 1), by which λ falls more slowly; places: (V,), where the
+    logit of each token is, if elsewhere. The results are the new normaliser and the smallest distance,
+    |row − query|²·scale·temperature. Both (B, K).
     """
-    (batch, beams, numbers), count, (tokens, starts) = queries.shape, rows.size(1), runs
+    (batch, beams, numbers), count = queries.shape, rows.size(1)
     scores = queries.new_empty(batch, beams, count)
     after, nearest, largest, shift = (queries.new_empty(batch, beams) for _ in range(4))
     _score[batch,](
-        queries.contiguous(), rows, levels, normaliser.contiguous(), stretch, scores, after, nearest, largest, shift,
-        count, beams, scale, temperature, *falling, numbers, _padded(numbers), _padded(beams), ROWS,
+        queries.contiguous(), rows, levels, counts, normaliser.contiguous(), stretch, scores, after, nearest, largest,
+        shift, count, beams, scale, temperature, *falling, numbers, _padded(numbers), _padded(beams), ROWS,
     )  # fmt: skip
-    grid = batch * beams, triton.cdiv(tokens.size(1), TOKENS)
-    _spread[grid](
-        scores, largest, shift, tokens, starts, tokens if places is None else places, logits, count, tokens.size(1),
-        beams, logits.size(2), places is not None, TOKENS, TOGETHER,
+    _spread[batch * beams,](
+        scores, largest, shift, tokens, counts, tokens if places is None else places, logits, count, beams,
+        logits.size(2), places is not None, SUMMED,
     )  # fmt: skip
     return after, nearest
+
+
+def squared(rows: Tensor, states: Tensor, numbers: Tensor) -> Tensor:
+    """`search.matches.squared`."""
+    (queries, count), width = numbers.shape, rows.size(1)
+    found = torch.zeros(numbers.shape, device=numbers.device)
+    if found.numel():
+        grid = queries, triton.cdiv(count, ROWS)
+        _squared[grid](rows, states.contiguous(), numbers.contiguous(), found, count, width, _padded(width), ROWS)
+    return found
 
 
 def _padded(size: int) -> int:
@@ -105,9 +124,24 @@ def _mix(logits, normaliser, tokens, log_p, weight, after, width, vocabulary, pa
         tl.store(at, _together(old, added), mask=inside)
 
 
+@triton.jit(do_not_specialize=["count"])
+def _squared(rows, states, numbers, found, count, width: tl.constexpr, wide: tl.constexpr, block: tl.constexpr):
+    query = tl.program_id(0).to(tl.int64)
+    place = tl.program_id(1) * block + tl.arange(0, block)
+    at = query * count + place
+    number = tl.load(numbers + at, mask=place < count, other=-1)
+    there = number >= 0
+    column = tl.arange(0, wide)
+    whole = column < width
+    state = tl.load(states + query * width + column, mask=whole, other=0.0)
+    values = tl.load(rows + number[:, None] * width + column[None, :], mask=there[:, None] & whole[None, :], other=0)
+    apart = values.to(tl.float32) - state[None, :]
+    tl.store(found + at, tl.sum(apart * apart, axis=1), mask=there)
+
+
 @triton.jit(do_not_specialize=["count", "beams"])
 def _score(
-    queries, rows, levels, normaliser, stretch, scores, after, nearest, largest, shift, count, beams, scale,
+    queries, rows, levels, counts, normaliser, stretch, scores, after, nearest, largest, shift, count, beams, scale,
     temperature, weight, slope, most, numbers: tl.constexpr, wide: tl.constexpr, tall: tl.constexpr,
     block: tl.constexpr,
 ):  # fmt: skip
@@ -121,9 +155,10 @@ def _score(
     low = (query - high.to(tl.float32)).to(tl.float16)
     top = tl.full((tall,), float("-inf"), tl.float32)
     total = tl.zeros((tall,), tl.float32)
-    for first in range(0, count, block):
+    end = tl.load(counts + sentence)
+    for first in range(0, end, block):
         row = first + tl.arange(0, block)
-        there = row < count
+        there = row < end
         each = sentence * count + row
         inside = there[:, None] & whole[None, :]
         values = tl.load(rows + each[:, None] * numbers + number[None, :], mask=inside, other=0)
@@ -145,29 +180,37 @@ def _score(
     tl.store(shift + own, tl.where(share > 0.0, tl.log(share) + new - tl.log(total), float("-inf")), mask=running)
 
 
-@triton.jit(do_not_specialize=["count", "distinct", "beams", "vocabulary"])
+@triton.jit
+def _of_run(total, new, value, begins):
+    """The sum of a run so far, and whether one began: another run begins anew."""
+    return tl.where(begins != 0, value, total + value), new | begins
+
+
+@triton.jit(do_not_specialize=["count", "beams", "vocabulary"])
 def _spread(
-    scores, largest, shift, tokens, starts, places, logits, count, distinct, beams, vocabulary, placed: tl.constexpr,
-    block: tl.constexpr, together: tl.constexpr,
+    scores, largest, shift, tokens, counts, places, logits, count, beams, vocabulary, placed: tl.constexpr,
+    block: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     added = tl.load(shift + row)
     if added > float("-inf"):
         sentence = row // beams
-        slot = tl.program_id(1) * block + tl.arange(0, block)
-        inside = slot < distinct
-        begin = tl.load(starts + sentence * (distinct + 1) + slot, mask=inside, other=0)
-        end = tl.load(starts + sentence * (distinct + 1) + slot + 1, mask=inside, other=0)
+        end = tl.load(counts + sentence)
         top = tl.load(largest + row)
-        total = tl.zeros((block,), tl.float32)
-        longest = tl.max(end - begin, axis=0)
-        for first in range(0, longest, together):
-            at = begin[:, None] + first + tl.arange(0, together)[None, :]
-            some = tl.load(scores + row * count + at, mask=at < end[:, None], other=float("-inf"))
-            total += tl.sum(tl.exp(some - top), axis=1)
-        there = end > begin
-        token = tl.load(tokens + sentence * distinct + slot, mask=there, other=0)
-        if placed:
-            token = tl.load(places + token, mask=there, other=0)
-        old = tl.load(logits + row * vocabulary + token, mask=there, other=0.0)
-        tl.store(logits + row * vocabulary + token, _together(old, tl.log(total) + added), mask=there)
+        place = tl.arange(0, block)
+        carried = 0.0  # of the run that goes on in the next rows
+        for first in range(0, end, block):
+            at = first + place
+            there = at < end
+            own = tokens + sentence * count + at
+            token = tl.load(own, mask=there, other=-1)
+            begins = token != tl.load(own - 1, mask=there & (at > 0), other=-1)
+            ends = there & (token != tl.load(own + 1, mask=at + 1 < end, other=-1))
+            share = tl.exp(tl.load(scores + row * count + at, mask=there, other=float("-inf")) - top)
+            share += tl.where((place == 0) & (begins == 0), carried, 0.0)
+            total, _ = tl.associative_scan((share, begins.to(tl.int32)), 0, _of_run)
+            carried = tl.sum(tl.where(place == block - 1, total, 0.0), axis=0)
+            if placed:
+                token = tl.load(places + token, mask=ends, other=0)
+            old = tl.load(logits + row * vocabulary + token, mask=ends, other=0.0)
+            tl.store(logits + row * vocabulary + token, _together(old, tl.log(total) + added), mask=ends)

@@ -86,8 +86,7 @@ def _nearest_of_cells(view: View, levels: Levels, rows: Keys[Rows], types: Tenso
     spans = levels.ranges[chosen.clamp_min(0)].masked_fill((chosen < 0)[..., None], 0)
     if levels.rest is not None:
         spans = torch.cat((spans, levels.rest[types, None]), dim=1)
-    queries = states.repeat_interleave(spans.size(1), dim=0)
-    squared, places = view.search.nearest(rows, (spans[..., 0].view(-1, 1), spans[..., 1].view(-1, 1)), queries, 1)
+    squared, places = view.search.nearest(rows, (spans[..., 0].view(-1, 1), spans[..., 1].view(-1, 1)), states, 1)
     numbers = levels.numbers(places.clamp_min(0))
     best, numbers = unpack(pack(squared, numbers).view(len(states), -1).amin(dim=1))  # ties go to the lowest number
     return numbers.masked_fill(best == FAR, -1)
@@ -104,8 +103,7 @@ def nearest_in_cells(
     first, last = (torch.tensor(bounds, device=view.device) for bounds in (keys.starts[:-1], keys.starts[1:]))
     there = (begin >= first) & (begin < last)
     ranges = torch.where(there, begin - first, 0), torch.where(there, begin - first + size, 0)
-    queries = states.repeat_interleave(begin.size(1), dim=0)
-    found = view.search.nearest(keys, (ranges[0].flatten(0, 1), ranges[1].flatten(0, 1)), queries, count, members)
+    found = view.search.nearest(keys, (ranges[0].flatten(0, 1), ranges[1].flatten(0, 1)), states, count, members)
     squared, numbers = (each.view(len(states), -1) for each in found)
     order = numbers.argsort(dim=1)  # ties go to the lowest number
     best, places = least(squared.gather(1, order), count)

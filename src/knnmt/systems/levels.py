@@ -1,8 +1,8 @@
 """The second level above the clusters of frequent types: cells of clusters that lie together.
 
-A part has cells for its types with more than COARSE_FROM clusters. In a store of many parts a type may have as many in
-all parts together and few in each: cells of these are made here, once, when the store is first searched. So what a
-source token is compared with grows with the square root of its type's clusters, in however many parts they are.
+A part has cells for its types with more than COARSE_FROM clusters. In a store of many parts a type may have many in all
+parts together and few in each: cells of these are made here, once, when the store is first searched. So what a source
+token is compared with grows with the square root of its type's clusters, in however many parts they are.
 """
 
 import math
@@ -17,7 +17,8 @@ from knnmt.search.nearest import runs
 from knnmt.search.rows import FAR, Keys, Rows
 from knnmt.systems.view import View
 
-COARSE_FROM = 1024  # clusters of a type, above which they get a second level
+COARSE_FROM = 1024  # clusters of a type in a part, above which the part has cells of them
+ACROSS_FROM = 128  # clusters of a type in all parts together, above which cells of them are made here
 ASSIGNED = 1 << 13  # clusters that are assigned to cells at a time
 
 
@@ -63,7 +64,7 @@ def _levels(view: View, parts: Sequence[int]) -> Levels:
     )  # (parts, V + 1)
     own = coarse.diff(dim=1) > 0  # types that a part has cells of
     loose = clusters.diff(dim=1).masked_fill(own, 0).sum(dim=0)  # clusters that are in no part's cells
-    deep = (own.any(dim=0) | (loose > COARSE_FROM)).nonzero().flatten().tolist()
+    deep = (own.any(dim=0) | (loose > ACROSS_FROM)).nonzero().flatten().tolist()
     firsts = view.first("clusters")[list(parts)]
     cells, rest = torch.zeros_like(loose), torch.zeros_like(loose)[:, None].repeat(1, 2)
     order, ranges, means = [loose[:0]], [rest[:0]], [view.blocks("coarse_source")[0][:0]]
@@ -92,13 +93,13 @@ def _levels(view: View, parts: Sequence[int]) -> Levels:
     values = view.search.take(view.blocks("cluster_source"), view.starts("clusters"), chosen)
     offsets = torch.nn.functional.pad(cells.cumsum(0), (1, 0))
     rows = Keys([Rows(found, view.search.norms(found))])
-    return Levels(offsets, rows, torch.cat(ranges), chosen, rest, values)
+    return Levels(offsets, rows, torch.cat(ranges), chosen, rest if bool(rest.any()) else None, values)
 
 
 def _cells(view: View, clusters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Cells of clusters (n,), about √n: around some of them, then around the means of what lies there."""
     rows = view.search.take(view.blocks("cluster_source"), view.starts("clusters"), clusters)
-    if len(clusters) <= COARSE_FROM:
+    if len(clusters) <= ACROSS_FROM:
         return clusters, clusters.new_tensor([len(clusters)]), rows[:0]
     number = math.isqrt(len(clusters) - 1) + 1
     values = rows.float()

@@ -35,6 +35,9 @@ class Column:
         self, search: Search, blocks: Sequence[Tensor], starts: Sequence[int], offsets: Sequence[int] | None
     ) -> None:
         self.search, self.blocks, self.starts, self.offsets = search, blocks, starts, offsets
+        if offsets is not None:
+            device = blocks[0].device
+            self._bounds, self._added_to = (torch.tensor(each, device=device) for each in (starts[1:-1], offsets[:-1]))
 
     def __getitem__(self, numbers: Tensor) -> Tensor:
         return self._added(numbers, self.search.take(self.blocks, self.starts, numbers))
@@ -57,8 +60,7 @@ class Column:
             return found
         if len(self.blocks) == 1:
             return found.long()
-        starts, offsets = (torch.tensor(each, device=found.device) for each in (self.starts[1:-1], self.offsets[:-1]))
-        added = offsets[torch.bucketize(numbers, starts, right=True)]
+        added = self._added_to[torch.bucketize(numbers, self._bounds, right=True)]
         return found.long() + added.view(*numbers.shape, *(1,) * (found.dim() - numbers.dim()))
 
 
@@ -140,8 +142,8 @@ class View:
         None in a part that is hidden as a whole, as one of lessons only is: it must not change what is found elsewhere.
         """
         live = self.derived("live parts", self._live)
-        blocks = self.blocks(offsets)
-        starts, stops = (torch.stack([block[types + step] for block in blocks], dim=1) for step in (0, 1))
+        by_type = self.kept(f"{offsets} of all parts", lambda: torch.stack(self.blocks(offsets), dim=1))
+        starts, stops = by_type[types], by_type[types + 1]
         return starts, stops if live is None else torch.where(live, stops, starts)
 
     def live_parts(self) -> list[int]:

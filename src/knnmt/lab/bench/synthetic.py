@@ -101,8 +101,8 @@ class Shape:
     def centres(self) -> Int64:
         """Around how many points a type's clusters lie in all parts together, 0 for none or the coarse ones. (V,)."""
         numbers = np.diff(self.clusters)
-        whole = np.where(numbers > levels.COARSE_FROM, 0, numbers * self.parts)
-        return np.where(whole > levels.COARSE_FROM, np.ceil(np.sqrt(whole)), 0).astype(np.int64)
+        whole = np.where((numbers > levels.COARSE_FROM) | (self.parts == 1), 0, numbers * self.parts)
+        return np.where(whole > levels.ACROSS_FROM, np.ceil(np.sqrt(whole)), 0).astype(np.int64)
 
     def entries(self, places: Int64) -> Int64:
         """The target entry that each source token links to: one each, all over the store."""
