@@ -55,6 +55,8 @@ CASES: list[tuple[str, str | Inline, str | Inline, str | Inline]] = [
     ("quote", "Die „Datei“", 'The "file', 'The "file"'),
     ("space", " Hallo\n", "Hello\n", " Hello\n"),
     ("space", "Zwei Worte", "Two  words", "Two words"),
+    ("space", Inline("Mit x .", (Code(6, "<ph/>", None),)), Inline("With  x.", (Code(8, "<ph/>", None),)),
+     Inline("With  x.", (Code(5, "<ph/>", None),))),
     ("space", "Ja, gern", "Yes , gladly", "Yes, gladly"),
     ("repeated", "Das Haus", "The the house", "I know that that house"),
 ]  # fmt: skip

@@ -53,15 +53,19 @@ def test_a_folder(tiny: Path, tmp_path: Path) -> None:
     (folder / "de").mkdir(parents=True)
     (folder / "de" / "app.pot").write_bytes(PO)
     (folder / "page.html").write_bytes(b"<p>der <b>Hund</b></p>\r\n")
+    (folder / "read.txt").write_bytes(b"der Hund\n\n  die Katze\n")
     (folder / "x.png").write_bytes(b"\x89PNG")
     (folder / ".hidden.po").write_bytes(PO)
     done = knnmt("translate", folder, "-o", out, "-m", tiny, *GREEDY)
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[0] == "note: 1 file of other formats ignored"
-    assert sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()) == ["de/app.po", "page.html"]
+    assert sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()) == [
+        "de/app.po", "page.html", "read.txt",
+    ]  # fmt: skip
+    assert (out / "read.txt").read_bytes().count(b"\n") == 3
     assert (out / "page.html").read_bytes().endswith(b"</p>\r\n")
     again = knnmt("translate", folder / "page.html", folder / "de" / "app.pot", "-o", out, "-m", tiny, *GREEDY)
-    assert sorted(path.name for path in out.iterdir()) == ["app.po", "de", "page.html"]
+    assert sorted(path.name for path in out.iterdir()) == ["app.po", "de", "page.html", "read.txt"]
     assert "2 files: " in again.stderr
 
 

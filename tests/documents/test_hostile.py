@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from knnmt.documents import markdown, open_document
+from knnmt.documents.formats import FORMATS
 from knnmt.errors import DataError, KnnmtError, UsageError
 from knnmt.languages import Languages
 
@@ -106,6 +107,10 @@ FILES: list[tuple[str, str | bytes, int, str]] = [
     ("a.json", xliff(""), 1, "invalid JSON"),
     ("a.json", b"\xef\xbb\xbf\xef\xbb\xbf{}", 1, "invalid JSON"),
     ("a.strings", b"bplist00\xd1\x01\x02", 1, "not valid UTF-8"),
+    ("a.properties", "a = b\nc = Hi \\ud83d there\n", 2, "lone surrogate"),
+    ("a.strings", '"a" = "Hi \\Ude00 there";\n', 1, "lone surrogate"),
+    ("a.tsv", "source\ttarget\na\tb\tc\n", 2, "3 cells, but the header has 2"),
+    ("a.pptx", b"PK\x03\x04 cut off", 0, "the archive is corrupt"),
     ("a.docx", b"\x1f\x8b\x08 gzip", 0, "the archive is corrupt"),
     ("a.xlsx", "a,b\n1,2\n", 0, "the archive is corrupt"),
     ("a.odt", "", 0, "the archive is corrupt"),
@@ -131,8 +136,10 @@ def test_corrupt_files_are_refused_in_one_line(
     assert sorted(each.name for each in tmp_path.iterdir()) == sorted([name, "out"])
 
 
-def test_there_are_sixty_of_them() -> None:
+def test_there_are_sixty_of_them_and_some_of_every_format() -> None:
     assert len(FILES) >= 60
+    suffixes = {Path(name).suffix for name, *_ in FILES}
+    assert [each.name for each in FORMATS if suffixes.isdisjoint(each.suffixes)] == []
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

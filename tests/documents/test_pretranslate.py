@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from knnmt.documents import State
-from knnmt.documents.pretranslate import WINDOW, Finished, Tally, Translated, finished_in, pretranslate, texts_of
+from knnmt.documents.pretranslate import (
+    USUAL,
+    WINDOW,
+    Finished,
+    Tally,
+    Translated,
+    finished_in,
+    pretranslate,
+    texts_of,
+)
 from knnmt.documents.unit import cut, trimmed
 from knnmt.text.inline import Code, Inline
 
@@ -140,3 +149,22 @@ def test_matches_are_kept_over_an_interruption(tmp_path: Path) -> None:
     first.add([Inline("a")], [Translated(Inline("b"), -1.0, match=0.75)])
     first.close(done=False)
     assert Finished(tmp_path / "part", "one")[Inline("a")].match == 0.75
+
+
+def test_texts_of_similar_length_are_translated_together_and_long_ones_in_smaller_portions() -> None:
+    """An interruption loses a portion, so that none may take long."""
+    sizes = [10, 2000, 30, 500, 400, 20] + [35] * 100
+    data = "".join("x" * size + f" {number}\n" for number, size in enumerate(sizes)).encode()
+    portions: list[list[int]] = []
+
+    class Watched(Standin):
+        def __call__(self, units: Sequence[Inline]) -> list[Translated]:
+            portions.append([len(unit.text) for unit in units])
+            return super().__call__(units)
+
+    pretranslate(opened("text.txt", data), Watched())
+    flat = [size for some in portions for size in some]
+    assert len(flat) == len(sizes)
+    assert flat == sorted(flat, reverse=True)
+    assert all(len(some) * some[0] < 2 * WINDOW * USUAL for some in portions)
+    assert [len(some) for some in portions] == [2, 7, WINDOW, 33]

@@ -131,6 +131,77 @@ class TestFinding:
     def test_in_german_inflection_counts_and_compounds_do_not(self, term: str, text: str, found: list[str]) -> None:
         assert names(german((term, "x")), text) == found
 
+    @pytest.mark.parametrize(
+        ("term", "matches", "others"),
+        [
+            ("Datum", "Datum Datums", "Daten Data Metadaten Datei"),
+            ("Enddatum", "Enddatum Enddatums", "Enddaten"),
+            ("*datum", "Enddatum Datum Ablaufdatums", "Benutzerdaten Daten Metadaten"),
+            ("Datei", "Datei Dateien", "Dateiname Daten Datum"),
+            ("Modus", "Modus Modi", "Moden Mode"),
+            ("Medium", "Medium Medien Mediums", "Medizin"),
+            ("Index", "Index Indizes Indexes", "Indien"),
+            ("Fall", "Fall Falls Fälle Fällen", "Falle Fallen"),
+            ("Not", "Not Nöte", "Note Noten"),
+            ("Rat", "Rat Rats Räte", "Rate Raten"),
+            ("Ordner", "Ordner Ordners Ordnern", "Ordnung ordnen"),
+            ("Option", "Option Optionen", "Optional optionen"),
+            ("Wert", "Wert Werte Werten Wertes", "Wertung werten"),
+            ("Bild", "Bild Bilder Bildern Bildes", "Bildung"),
+            ("Name", "Name Namen Namens", "Nahme"),
+            ("Passwort", "Passwort Passwörter Passwörtern", "Passworteingabe"),
+            ("Ausdruck", "Ausdruck Ausdrücke Ausdrucks", "Ausdrucker"),
+            ("sicher", "sicher sichere sicheren", "sich sicht sichern"),
+            ("weiter", "weiter weitere weiteren", "weit weite"),
+            ("offen", "offen offene offenes", "off Offset"),
+            ("leer", "leer leere leeren", "le"),
+            ("leise", "leise leisen leiser", "Leiste"),
+            ("rein", "rein reine", "reist reit"),
+            ("öffnen", "öffnen öffnet geöffnet", "offen Öffnung"),
+            ("testen", "testen teste testet getestet", "Tester"),
+        ],
+    )
+    def test_german_words_that_match_and_that_do_not(self, term: str, matches: str, others: str) -> None:
+        glossary = german((term, "x"))
+        text = " ".join(f"so {word}" for word in (*matches.split(), *others.split()))
+        assert names(glossary, text) == matches.split()
+
+    @pytest.mark.parametrize(
+        ("term", "matches", "others"),
+        [
+            ("file", "file files Files file's", "filed filing profile"),
+            ("query", "query queries", "queried queryset"),
+            ("box", "box boxes", "boxed"),
+            ("index", "index indices indexes", "indexed"),
+            ("datum", "datum datums", "data date"),
+            ("new", "new", "news newer"),
+            ("mean", "mean", "means meaning"),
+            ("custom", "custom", "customs customer"),
+            ("child", "child children", "childish"),
+            ("person", "person people", "personal"),
+            ("matrix", "matrix matrices", "matter"),
+        ],
+    )
+    def test_english_words_that_match_and_that_do_not(self, term: str, matches: str, others: str) -> None:
+        glossary = Glossary([Term(term, "x")], "en-de")
+        assert names(glossary, f"{matches} {others}") == matches.split()
+
+    def test_a_german_imperative_is_not_a_noun(self) -> None:
+        glossary = german(("Klick", "click"), ("Suche", "search"), ("Filter", "filter"), ("Wert", "value"))
+        assert names(glossary, "Klicken Sie hier. Suchen Sie: «Filtern Sie». Werten Sie es aus.") == []
+        assert names(glossary, "Mit Klicken und Suchen, Filtern, Werten.") == ["Klicken", "Suchen", "Filtern", "Werten"]
+        assert names(german(("speichern", "save")), "Speichern Sie es.") == ["Speichern"]
+
+    def test_a_plural_that_is_not_found_still_counts_as_a_use(self) -> None:
+        """The search may say «Daten» where the source says «dates»."""
+        assert Glossary([Term("date", "Datum")], "en-de").check("Sort by dates", "Nach Daten sortieren") == []
+
+    def test_adjectives_of_a_noun_are_inflected(self) -> None:
+        for pos in ("", "noun"):
+            glossary = german(("virtuelle Maschine", "VM"), pos=pos)
+            text = "virtueller Maschine, virtuellem Maschinen, virtuell Maschine"
+            assert names(glossary, text) == ["virtueller Maschine", "virtuellem Maschinen", "virtuell Maschine"]
+
     def test_in_english(self) -> None:
         glossary = Glossary([Term("file", "Datei"), Term("log in", "anmelden", pos="verb")], "en-de")
         text = "Files, a file's name, filename; she logged in"

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from knnmt.text.carry import Languages
 from knnmt.text.check import invented
+from knnmt.text.held import Held
 from knnmt.text.inline import Code, Inline
+from knnmt.text.spacing import spaced
 from knnmt.text.words import diagonal
 from knnmt.translate import TranslateSettings
 from knnmt.translate.pipeline import Pipeline
@@ -252,3 +254,12 @@ def test_a_lost_capital_is_put_back_in_every_sentence_and_alternative() -> None:
 def test_what_the_store_says_keeps_its_case() -> None:
     (found,) = through(Copying(known={"Datei öffnen": "open file"}), "Datei öffnen")
     assert found.text == "open file"
+
+
+def test_no_space_comes_between_a_code_at_the_edge_and_its_words() -> None:
+    """As behind the speaker of a subtitle."""
+    code = Held("<v Anna>", "code", 0, None, Code(0, "<v Anna>", None))
+    assert spaced([code, "Good morning!"], ["", code, " Guten Morgen!"]) == [code, "Guten Morgen!"]
+    assert spaced([code, " Good morning!"], [code, " Guten Morgen!"]) == [code, " Guten Morgen!"]
+    assert spaced(["Good morning", code], ["Guten Morgen ", code, ""]) == ["Guten Morgen", code]
+    assert spaced([code, "morning"], ["Guten ", code, " Morgen"]) == ["Guten ", code, " Morgen"]

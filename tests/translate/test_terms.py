@@ -135,7 +135,7 @@ def test_german_articles_and_adjectives_agree_with_the_term() -> None:
              "Two folders were not found.", "Close the active window."]  # fmt: skip
     found = Translator("mini-en-de").translate(texts, glossary=Glossary(terms, "en-de"))
     assert [each.text for each in found] == [
-        "Öffne das neue Verzeichnis.", "Dieses Verzeichnis enthält 3 Dokumente.",
+        "Öffnen Sie das neue Verzeichnis.", "Dieses Verzeichnis enthält 3 Dokumente.",
         "Das Dokument konnte nicht gespeichert werden.", "Zwei Verzeichnisse wurden nicht gefunden.",
-        "Schließe den aktiven Dialog.",
+        "Schließen Sie den aktiven Dialog.",
     ]  # fmt: skip

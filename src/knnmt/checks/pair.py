@@ -40,6 +40,16 @@ class Side:
         return [self.text[span.start : span.end] for span in self.spans if span.kind in kinds]
 
     @cached_property
+    def filled(self) -> str:
+        """The text with a stand-in for each single code, as `<x/>`, which may show something there."""
+        pieces, at = list[str](), 0
+        for code in self.inline.codes:
+            if code.pair is None:
+                pieces += (self.text[at : code.at], "\ufffc")
+                at = code.at
+        return "".join([*pieces, self.text[at:]])
+
+    @cached_property
     def prose(self) -> str:
         """The text with a stand-in for each protected span but numbers: the rest is words and punctuation."""
         pieces, at = list[str](), 0

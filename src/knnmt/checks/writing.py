@@ -71,6 +71,7 @@ def space(pair: Pair) -> Iterator[str]:
     ):
         if ours.count("\n") != theirs.count("\n") or (ours != theirs and "\n" not in ours):  # indentation is free
             yield f"the source {where} with {_named(ours)}, the translation with {_named(theirs)}"
+    source, target = pair.source.filled, pair.target.filled
     if SPACES.search(target) and not SPACES.search(source):
         yield "several spaces between words"
     if BEFORE_MARK.search(target) and not BEFORE_MARK.search(source) and pair.target.language not in SPACED_MARKS:

@@ -102,6 +102,8 @@ def _several(inputs: Sequence[Path], output: Path, format: str | None) -> Iterat
 
 def _found(inputs: Sequence[Path], format: str | None, output: Path | None = None) -> Iterator[tuple[Path, Path]]:
     """The documents among files and in folders, with their paths inside these; not what is in the output folder."""
+    from knnmt.documents.formats import BY_NAME
+
     ignored = found = 0
     for given in inputs:
         if not given.exists():
@@ -113,7 +115,8 @@ def _found(inputs: Sequence[Path], format: str | None, output: Path | None = Non
             made = output is not None and output.resolve() in file.resolve().parents
             if given.is_dir() and (hidden or made):
                 continue
-            if given.is_dir() and format is None and format_of(file) is None:
+            plain = file.suffix.lower() in BY_NAME[TEXT].suffixes
+            if given.is_dir() and format is None and not plain and format_of(file) is None:
                 ignored += 1
                 continue
             found += 1
@@ -158,7 +161,8 @@ def run(
     glossary: "Glossary | None" = None,
 ) -> None:  # fmt: skip
     """Translate all documents of a plan, each written when it is whole, and report."""
-    from knnmt.documents.pretranslate import Tally, finished_in, pretranslate, texts_of
+    from knnmt.decode.batches import ON_GPU
+    from knnmt.documents.pretranslate import WINDOW, Tally, finished_in, pretranslate, texts_of
     from knnmt.server.detection import languages_of
 
     languages = languages_of(translator, langs)
@@ -175,6 +179,7 @@ def run(
     if plan.finished is not None and len(plan.jobs) > 1:
         plan.finished.parent.mkdir(parents=True, exist_ok=True)
     translate = _translate(translator, settings, glossary, notes=notes)
+    window = ON_GPU if translator.model.device.type == "cuda" else WINDOW
     with contextlib.ExitStack() as stack:
         made_with = _made_with(translator, settings, languages, glossary)
         finished = stack.enter_context(finished_in(plan.finished, made_with))
@@ -183,8 +188,9 @@ def run(
             for job in plan.jobs:
                 document = first or plan.opened(job, languages)
                 found = pretranslate(
-                    document, translate, everything=plan.everything, finished=finished, glossary=glossary, progress=bar
-                )
+                    document, translate, everything=plan.everything, finished=finished, glossary=glossary,
+                    window=window, progress=bar,
+                )  # fmt: skip
                 _write(document, job)
                 tally.add(found)
         except KeyboardInterrupt:

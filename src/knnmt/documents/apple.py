@@ -50,7 +50,7 @@ def read_strings(content: Content) -> Iterator[Entry]:
 
 def _unescaped(raw: str) -> str:
     text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else _UNESCAPED.get(found[2], found[2]), raw)
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def _escaped(text: str) -> str:

@@ -159,8 +159,8 @@ def check(content: Content) -> None:
     try:
         parser.Parse(text.encode(), True)
     except expat.ExpatError as error:
-        reason = expat.errors.messages[error.code]
-        raise content.error(_position(text, error), f"invalid XML ({reason}); mend or export the file") from None
+        reason = f"invalid XML ({expat.errors.messages[error.code]}); fix the file, or export it again"
+        raise content.error(_position(text, error), reason) from None
 
 
 def _position(text: str, error: expat.ExpatError) -> int:

@@ -17,7 +17,8 @@ from knnmt.files import write_whole
 from knnmt.text.glossary import Glossary
 from knnmt.text.inline import Code, Inline
 
-WINDOW = 256  # texts that are translated together: what an interruption may lose, some seconds
+WINDOW = 64  # texts that are translated together: a second of work, which is what an interruption may lose
+USUAL = 40  # characters of a text, on average: a window has fewer texts where they are longer
 
 
 class Translated(NamedTuple):
@@ -77,7 +78,8 @@ def pretranslate(
 ) -> Tally:
     """Translate the units that are untranslated or fuzzy, or `everything`; exact matches need no review.
 
-    Every translation is checked, its terms against the `glossary`. `window` texts are given to `translate` at a time.
+    Every translation is checked, its terms against the `glossary`. `translate` gets `window` texts at a time, those of
+    similar length together: batches have little padding then.
     """
     finished = Finished() if finished is None else finished
     tally = Tally(left=len(document.left))
@@ -88,8 +90,7 @@ def pretranslate(
     done = len({unit.source for unit in chosen}) - len(new)
     if progress is not None and done:
         progress(done)
-    for start in range(0, len(new), window):
-        some = new[start : start + window]
+    for some in _windows(new, window):
         finished.add(some, translate(some))
         if progress is not None:
             progress(len(some))
@@ -97,6 +98,18 @@ def pretranslate(
         _fill(unit, finished[unit.source], tally)
         tally.problems += _problems(unit, finished[unit.source], document, glossary)
     return tally
+
+
+def _windows(texts: Sequence[Inline], window: int) -> Iterator[list[Inline]]:
+    """Texts, the longest first: `window` of usual length at a time, fewer of longer ones."""
+    some: list[Inline] = []
+    for text in sorted(texts, key=lambda each: -len(each.text)):
+        if some and len(some) * max(USUAL, len(some[0].text)) >= window * USUAL:
+            yield some
+            some = []
+        some.append(text)
+    if some:
+        yield some
 
 
 def to_translate(document: Document, *, everything: bool = False) -> list[Unit]:

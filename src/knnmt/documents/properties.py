@@ -45,7 +45,7 @@ def read_properties(content: Content) -> Iterator[Entry]:
 
 
 def unescaped(raw: str) -> str:
-    """A value without escapes; surrogate pairs become characters."""
+    """A value without escapes; surrogate pairs become characters, and a lone one stays, to be refused."""
 
     def one(found: re.Match[str]) -> str:
         if found[1]:
@@ -53,7 +53,7 @@ def unescaped(raw: str) -> str:
         return _UNESCAPED.get(found[2], found[2]) if found[2] else ""
 
     text = _ESCAPE.sub(one, raw)
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def escaped(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn, Self
 from knnmt.errors import DataError, UsageError
 from knnmt.languages import Languages, closeness, standard_tag
 from knnmt.text.glossary_files import Bad, read_terms
-from knnmt.text.glossary_forms import NOUN, term_forms, word_forms
+from knnmt.text.glossary_forms import NOUN, source_forms, term_forms
 from knnmt.text.spans import ON, find
 from knnmt.text.terms import Found, Term, TermUse
 
@@ -283,7 +283,7 @@ class _Pattern(NamedTuple):
             word = text.strip("*") or text
             last = place == len(words) - 1
             pos = term.pos or (NOUN if text[:1] == "*" else "")  # the end of a compound
-            cased = frozenset(word_forms(word, language, pos, last=last or language == "de"))
+            cased = frozenset(source_forms(word, language, pos, last=last))
             folded = frozenset(form.casefold() for form in cased)
             matchers.append(_Matcher(word, cased, folded, text[:1] == "*" != text, text[-1:] == "*" != text))
         return cls(term, rank, tuple(matchers), language == "de")
@@ -292,7 +292,9 @@ class _Pattern(NamedTuple):
         """Whether the words from a place on are this term."""
         some = words[at : at + len(self.words)]
         return len(some) == len(self.words) and all(
-            matcher.takes(word.folded) and self._case(matcher, word.text, _begins(words, at + place))
+            matcher.takes(word.folded)
+            and self._case(matcher, word.text, _begins(words, at + place))
+            and not (self.german and matcher.written[:1].isupper() and _commands(words, at + place))
             for place, (matcher, word) in enumerate(zip(self.words, some, strict=True))
         )
 
@@ -313,6 +315,11 @@ def _words(term: str) -> list[str]:
 def _begins(words: Sequence[_Word], place: int) -> bool:
     """Whether a sentence may begin with a word."""
     return place == 0 or words[place - 1].text in ENDS
+
+
+def _commands(words: Sequence[_Word], place: int) -> bool:
+    """Whether a German word is an imperative, though it has a noun's capital: «Klicken Sie» is not «Klick»."""
+    return _begins(words, place) and [word.text for word in words[place + 1 : place + 2]] == ["Sie"]
 
 
 def _whole(text: str) -> re.Pattern[str]:

@@ -1,7 +1,8 @@
 """The inflected forms of a glossary's words, by rules of German and English; in other languages only the word itself.
 
 Rules make forms instead of stripping endings: «Benutzer» has «Benutzers» and «Benutzern», but a stemmer would also find
-it in «benutzen». A form that is no word does no harm, as no text contains it.
+it in «benutzen». A form that is no word does no harm, as no text contains it; one that is another word does, so these
+are listed, and are not looked for in a source.
 """
 
 import itertools
@@ -40,6 +41,15 @@ IRREGULAR = {
     "appendix": "appendices", "schema": "schemata", "axis": "axes", "analysis": "analyses", "basis": "bases",
 }  # fmt: skip
 
+# a word and what the rules make of it, though it is another word: by form or, as «Daten», by meaning
+OTHERS = {
+    "de": re.compile(
+        r"\w*datum \w*(?:daten|data)|modus moden|not noten?|rat raten?|fall fallen?|hall hallen?|ball ballen"
+        "|kost kosten|mutter muttern|logo logen|park parken|bitte bitter"
+    ),
+    "en": re.compile("datum data|mean means|new news|good goods|custom customs"),
+}
+
 
 def part_of_speech(name: str) -> str:
     """`noun`, `verb` or `adjective`; "" where a glossary names another, or none."""
@@ -53,6 +63,13 @@ def word_forms(word: str, language: str | None, pos: str = "", *, last: bool = T
     return list(dict.fromkeys((word, *made)))
 
 
+def source_forms(word: str, language: str | None, pos: str = "", *, last: bool = True) -> list[str]:
+    """The forms in which a word of a term is found in a source: its own, none that is another word."""
+    others, folded = OTHERS.get(language or ""), word.casefold()
+    made = word_forms(word, language, pos, last=last)
+    return [form for form in made if others is None or not others.fullmatch(f"{folded} {form.casefold()}")]
+
+
 def term_forms(term: str, language: str | None, pos: str = "") -> list[str]:
     """The forms of a term of several words, itself first: the combinations of theirs, `MOST` of them at most."""
     words = term.split()
@@ -63,17 +80,20 @@ def term_forms(term: str, language: str | None, pos: str = "") -> list[str]:
 
 
 def _german(word: str, pos: str, last: bool) -> Iterator[str]:
+    if not last and pos == NOUN and word[0].islower():
+        pos = ADJECTIVE  # «virtuelle Maschine»
     if pos == NOUN or (not pos and word[0].isupper()) or (pos == ADJECTIVE and last and word[0].isupper()):
         yield from _german_noun(word)
         return
     if pos != VERB:
-        stem = re.sub("(?<=..)(?:e[mnrs]?)$", "", word)
+        # an adjective before its noun is inflected; alone, as «sicher», it is not: «sich» is another word
+        stem = re.sub("(?<=..)e$" if last else "(?<=..)e[mnrs]?$", "", word)
         yield stem
         yield from (base + ending for base in (word, stem) for ending in ADJECTIVE_ENDINGS)
-    if pos != ADJECTIVE and word.endswith("n"):
+    if pos != ADJECTIVE and word.endswith(("en", "eln", "ern")):
         stem = re.sub("e?n$", "", word)
         yield from (stem + ending for ending in VERB_ENDINGS)
-        yield f"ge{stem}t"
+        yield from (f"ge{stem}t", f"ge{stem}et")
 
 
 def _german_noun(word: str) -> Iterator[str]:

@@ -1,4 +1,5 @@
-"""The spaces beside the tags of a translation: outside, where they are outside in the source."""
+"""The spaces beside the tags of a translation: outside, where they are outside in the source; none at its edges, where
+the source has none."""
 
 from collections.abc import Sequence
 
@@ -6,11 +7,17 @@ from knnmt.text.held import Held, Item
 
 
 def spaced(source: Sequence[Item], target: Sequence[Item]) -> list[Item]:
-    """The translation with spaces moved out of pairs of tags that have none inside in the source."""
+    """The translation with spaces moved out of pairs of tags that have none inside in the source.
+
+    There is no space behind a single code at its beginning, or before one at its end, if the source has none there.
+    """
+    source, found = ([item for item in items if item] for items in (source, target))
+    for outer, inner, edge, strip in ((0, 1, 0, str.lstrip), (-1, -2, -1, str.rstrip)):
+        ours, theirs = ([items[outer], items[inner]] if len(items) > 1 else ["", ""] for items in (source, found))
+        lone = isinstance(ours[0], Held) and ours[0].code is not None and ours[0].partner is None
+        if lone and ours[0] == theirs[0] and isinstance(ours[1], str) and isinstance(theirs[1], str):
+            found[inner] = theirs[1] if ours[1][edge].isspace() else strip(theirs[1])
     tight = _tight(source)
-    if not tight:
-        return list(target)
-    found = list(target)
     for place, held in enumerate(found):
         if isinstance(held, str) or held.number not in tight:
             continue
