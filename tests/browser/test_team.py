@@ -124,7 +124,7 @@ def test_who_may_not_teach_suggests_and_may_withdraw(browser: Any, standin: Stan
     assert "waits for review" in page.one("#edit-hint").text
     page.one("#edit").send_keys(" Yes.")
     page.one("#teach").click()
-    page.until(lambda: "1 suggestion sent: a reviewer decides" in page.one("#learnt").text)
+    page.until(lambda: "1 suggestion sent for review." in page.one("#learnt").text)
     assert [each["target"] for each in standin.queue] == ["The file. Yes."]
     assert page.translation == "The file."
     assert not page.one("#import").is_displayed()

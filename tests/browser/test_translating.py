@@ -98,3 +98,18 @@ def test_the_panel_does_not_scroll_sideways_on_a_phone(
     box = page.one("#advanced .controls").rect
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= width
+
+
+def test_on_a_phone_the_progress_of_a_long_text_is_in_sight(
+    page: Page, standin: StandIn, screen: Callable[[int, str], None]
+) -> None:
+    screen(390, "light")
+    standin.delay = 0.1
+    page.browser.execute_script(
+        "const area = arguments[0]; area.value = arguments[1]; area.dispatchEvent(new Event('input'))",
+        page.one("#source"),
+        "\n".join(f"Haus {n}" for n in range(300)),
+    )
+    page.until(lambda: page.one("#status").text.endswith(" of 300 lines"))
+    bottom = page.browser.execute_script("return arguments[0].getBoundingClientRect().bottom", page.one("#status"))
+    assert bottom < 800  # the height of the screen

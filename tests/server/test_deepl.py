@@ -94,7 +94,10 @@ def test_tags_stay_around_their_words(client: deepl.DeepLClient) -> None:
         ({"tag_handling": "markdown"}, "Value for 'tag_handling' not supported."),
         ({"split_sentences": "maybe"}, "Value for 'split_sentences' not supported."),
         ({"glossary": "00000000-0000-0000-0000-000000000000"}, "Glossary not found"),
-        ({"tag_handling": "xml", "text": "<b>offen"}, "text:"),
+        (
+            {"tag_handling": "xml", "text": "<b>offen"},
+            "Tag handling parsing failed, please check input: text:1: invalid XML",
+        ),
     ],
 )
 def test_refusals_are_in_deepls_words(client: deepl.DeepLClient, given: dict[str, Any], said: str) -> None:

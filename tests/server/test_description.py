@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from knnmt.server.fields import WRITTEN
 from knnmt.server.rights import RIGHTS, methods_of
 
 from .conftest import Serve
@@ -90,7 +91,11 @@ def test_a_field_that_takes_one_or_several_says_so(ada: TestClient) -> None:
 
 
 def test_a_lesson_of_white_space_is_invalid(client: TestClient, standin: StandIn) -> None:
-    for body in ({"source": "\u00a0", "target": "a"}, {"source": "a", "target": " \n"}):
+    for body in (
+        {"source": "\u00a0", "target": "a"},
+        {"source": "\u0085", "target": "a"},
+        {"source": "a", "target": " \n"},
+    ):
         answer = client.post("/v1/memory", json=body)
         assert answer.status_code == 400, body
         assert "pattern" in answer.json()["error"]
@@ -141,3 +146,52 @@ def test_forms_say_which_fields_are_lists_and_what_names_they_have(ada: TestClie
     assert ada.post("/v1/files", content=body, headers=kind).status_code == 400
     assert ada.post("/v1/files", content=body.replace("\x0f", ""), headers=kind).status_code == 202
     assert schema(ada, "/v1/files", MULTIPART)["properties"]["memories"]["type"] == "string"  # with commas
+
+
+def test_names_of_fields_are_printable_ascii(ada: TestClient) -> None:
+    """As the description says: parsers of forms disagree on other names."""
+    sent = {"q": "ja", "source": "de", "target": "en"}
+    for name, code in (("größe", 400), ("", 400), ("Size, in bytes", 200)):
+        assert ada.post("/translate", data=sent | {name: "x"}).status_code == code, name
+    assert ada.post("/v1/files", files={"file": ("a.txt", b"ja")}, data={"größe": "x"}).status_code == 400
+    for path in ("/translate", "/v1/files"):
+        assert schema(ada, path, MULTIPART)["propertyNames"] == {"pattern": "^[ -~]+$"}
+
+
+def test_a_term_of_white_space_is_invalid_and_told_with_its_place(ada: TestClient) -> None:
+    terms = [{"source": "a", "target": "b"}, {"source": "\r", "target": "b"}]
+    answer = ada.post("/v1/translate", json={"q": "a", "glossary": terms})
+    assert answer.status_code == 400
+    assert answer.json()["error"] == "Invalid request: missing glossary[1].source parameter"
+    items = schema(ada, "/v1/files", MULTIPART)["properties"]["glossary"]["items"]
+    assert items["properties"]["source"]["pattern"] == WRITTEN
+
+
+def test_a_caller_who_sends_too_much_at_once_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """429 for what is the caller's own doing, 503 for what others do."""
+    monkeypatch.setattr("knnmt.server.imports.MAX_OWN", 0)
+    with TestClient(team(tmp_path, max_files=2), base_url="http://localhost") as client:
+        theo = {"Authorization": "Bearer theo"}
+        refused = client.post("/v1/memory/import", content="<tmx/>", headers=theo)
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "30")
+        sent = {"file": ("a.txt", b"ja")}
+        assert [client.post("/v1/files", files=sent, headers=theo).status_code for _ in range(3)] == [202, 202, 429]
+        assert client.post("/v1/files", files=sent, headers=ADA).status_code == 503
+        monkeypatch.setattr("knnmt.server.imports.MAX_OWN", 8)
+        monkeypatch.setattr("knnmt.server.imports.MAX_WAITING", 0)
+        assert client.post("/v1/memory/import", content="<tmx/>", headers=theo).status_code == 503
+
+
+def test_too_many_glossaries_are_no_fault_of_the_request(ada: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("knnmt.server.caller_glossaries.MOST", 0)
+    made = {"name": "x", "source_lang": "de", "target_lang": "en", "entries": "ja\tyes", "entries_format": "tsv"}
+    answer = ada.post("/v2/glossaries", json=made)
+    assert (answer.status_code, set(answer.json())) == (409, {"message"})
+    assert "409" in ada.get("/openapi.json").json()["paths"]["/v2/glossaries"]["post"]["responses"]
+
+
+def test_an_empty_list_is_no_text_and_no_key(ada: TestClient) -> None:
+    answer = ada.post("/translate", json={"q": [], "source": "de", "target": "en"})
+    assert (answer.status_code, answer.json()["error"]) == (400, "Invalid request: missing q parameter")
+    assert ada.post("/detect", json={"q": "ja", "api_key": []}).status_code == 400
+    assert ada.post("/v2/translate", json={"text": ["ja"], "target_lang": "EN", "ignore_tags": []}).status_code == 200

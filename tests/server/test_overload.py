@@ -5,7 +5,7 @@ import asyncio
 from knnmt.server.work_items import UnavailableError
 
 from .standin import StandIn
-from .test_worker import HOW, working
+from .test_worker import HOW, later, while_busy, working
 
 
 def test_what_cannot_be_done_in_time_is_refused_early() -> None:
@@ -26,5 +26,22 @@ def test_what_cannot_be_done_in_time_is_refused_early() -> None:
         assert len(refused) > 100
         assert sorted(refused)[len(refused) // 2] <= 3
         assert sum(isinstance(each, TimeoutError) for each in answers) < 20  # of a machine that stands still
+
+    asyncio.run(story())
+
+
+def test_a_crowd_at_a_server_that_has_not_translated_yet_is_refused_before_it_waits() -> None:
+    """Throughput is not known then; what is admitted goes by a cautious guess."""
+
+    async def story() -> None:
+        standin = StandIn()
+        async with working(standin, time_limit=4) as worker:
+            first = await while_busy(standin, worker)
+            crowd = [later(worker, ["x" * 99]) for _ in range(100)]  # of 33 tokens
+            await asyncio.sleep(0.05)
+            refused = [each for each in crowd if each.done() and isinstance(each.exception(), UnavailableError)]
+            assert len(refused) == 100 - 25  # half of the time limit is 800 tokens
+            standin.open.set()
+            await asyncio.gather(first, *(each for each in crowd if each not in refused))
 
     asyncio.run(story())

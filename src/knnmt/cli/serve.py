@@ -148,3 +148,4 @@ def _log_as(log_format: str, *, quiet: bool) -> None:
         for handler in logging.getLogger().handlers:
             handler.setFormatter(JsonFormatter())
     logging.getLogger("knnmt").setLevel(logging.WARNING if quiet else logging.INFO)
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns of every form that a client gets wrong

@@ -75,14 +75,15 @@ class CallerGlossaries:
         return found
 
     def put(self, caller: Caller, glossary: CallerGlossary) -> CallerGlossary:
-        """Add or replace a glossary; on disk when this returns, if the server has a state folder."""
+        """Add or replace a glossary; on disk when this returns, if the server has a state folder. 409 if the
+        caller has too many already."""
         with self._lock:
             mine = self._kept.setdefault(_owner(caller), {})
             others = [one for one in mine.values() if one.id != glossary.id]
             if len(others) >= MOST:
-                raise HTTPException(400, f"Too many glossaries: delete one of {MOST} first")
+                raise HTTPException(409, f"Too many glossaries: delete one of {MOST} first")
             if sum(one.size for one in others) + glossary.size > CHARACTERS:
-                raise HTTPException(400, f"Glossaries too large: all of yours may have {CHARACTERS} characters")
+                raise HTTPException(409, f"Glossaries too large: all of yours may have {CHARACTERS} characters")
             if self._folder is not None:
                 write_whole(self._folder / f"{glossary.id}.json", _to_json(_owner(caller), glossary))
             mine[glossary.id] = glossary

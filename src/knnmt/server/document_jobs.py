@@ -13,7 +13,7 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from queue import SimpleQueue
-from typing import Literal
+from typing import Literal, NoReturn
 
 from fastapi import HTTPException
 from pydantic import BaseModel, ConfigDict
@@ -163,8 +163,9 @@ class DocumentJobs:
         self._jobs: dict[str, DocumentJob] = {}
         self._small, self._large = Pool(self._run), Pool(self._run)
 
-    def make_room(self, size: int) -> None:
-        """Remove the oldest results if they stand in the way of a new document; 503 if that is not enough."""
+    def make_room(self, size: int, caller: Caller | None) -> None:
+        """Remove the oldest results if they stand in the way of a new document. If that is not enough, 429 for a caller
+        who has half of all documents, else 503."""
         self.expire()
         ended = sorted((job for job in self._jobs.values() if job.ended is not None), key=lambda job: job.ended or 0.0)
         for job in ended:
@@ -172,7 +173,14 @@ class DocumentJobs:
                 break
             self.remove(job)
         if self._full(size):
-            raise UnavailableError(FULL, RETRY)
+            self._refuse(caller)
+
+    def _refuse(self, caller: Caller | None) -> NoReturn:
+        own = sum(job.owner == caller.id for job in self._jobs.values()) if caller is not None else 0
+        if 2 * own >= self._settings.max_files:
+            reason = f"{own} of your documents are here: fetch and delete some, or wait"
+            raise HTTPException(429, reason, {"Retry-After": str(RETRY)})
+        raise UnavailableError(FULL, RETRY)
 
     def _full(self, size: int) -> bool:
         return len(self._jobs) >= self._settings.max_files or self._spool.lacks(size)
@@ -185,7 +193,7 @@ class DocumentJobs:
                 if known(PurePath(name), content.read(SAMPLE)) is None:
                     raise HTTPException(400, UNSUPPORTED)
         if len(self._jobs) >= self._settings.max_files:  # others may have come while it was received
-            raise UnavailableError(FULL, RETRY)
+            self._refuse(desk.caller)
         pool = self._small if upload.file.size <= SMALL else self._large
         result, translator = result_name(name, desk.languages.target), desk.translator
         job = DocumentJob(

@@ -21,8 +21,9 @@ Model = TypeVar("Model", bound=BaseModel)
 MAX_FIELDS = 64  # of a form
 NO_FIELDS = frozenset({"body", "query", "path", "str", "int", "float", "bool"})  # other parts of pydantic's `loc`
 SECRET = frozenset({"api_key"})  # what an address must not contain: it ends up in logs
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-NAMES = {"propertyNames": {"not": {"pattern": _CONTROL.pattern}}}  # of a form: they stand in headers
+_NAME = re.compile("^[ -~]+$")  # printable ASCII: names of a form's fields stand in headers
+NAMES = {"propertyNames": {"pattern": _NAME.pattern}}
+WRITTEN = r"[^\s\x1c-\x1f\x85]"  # more than white space, whatever an engine of regular expressions takes for that
 MISSING = ("missing", "string_too_short", "too_short")
 FLAGS: dict[Any, bool] = {"0": False, "1": True, "false": False, "true": True}
 
@@ -68,9 +69,14 @@ async def given_fields(request: Request, repeated: Collection[str] = ()) -> dict
 
 
 def validated(model: type[Model], given: dict[str, Any]) -> Model:
-    """The fields of a request; 400 if they are invalid. An empty field counts as missing."""
+    """The fields of a request; 400 if they are invalid. An empty field counts as missing; so does an empty list where
+    one is required, as LibreTranslate has it."""
+    required = {name for name, field in model.model_fields.items() if field.is_required()}
+    sent = {name: value for name, value in given.items() if value not in (None, "")}
     try:
-        return model.model_validate({name: value for name, value in given.items() if value not in (None, "", [])})
+        return model.model_validate(
+            {name: value for name, value in sent.items() if value != [] or name not in required}
+        )
     except ValidationError as error:
         raise HTTPException(400, f"Invalid request: {explained(error.errors(include_url=False))}") from None
 
@@ -78,8 +84,7 @@ def validated(model: type[Model], given: dict[str, Any]) -> Model:
 def explained(errors: Any) -> str:
     """The first validation error, in words."""
     first = errors[0]
-    parts = (str(part) for part in reversed(first["loc"]))
-    name = next((part for part in parts if part.isidentifier() and part.islower() and part not in NO_FIELDS), "body")
+    name = _path(first["loc"])
     if first["type"] in MISSING:
         return f"missing {name} parameter"
     if first["type"] == "string_unicode":
@@ -87,6 +92,17 @@ def explained(errors: Any) -> str:
     if first["type"].startswith(("int_", "float_")):
         return f"{name} parameter is not a number"
     return f"{name}: {first['msg'].removeprefix('Value error, ')}"
+
+
+def _path(place: tuple[str | int, ...]) -> str:
+    """A field by pydantic's `loc`, such as `q`, or `glossary[3].source` of a list of objects."""
+    path, index = "", ""
+    for part in place:
+        if isinstance(part, int):
+            index = f"[{part}]"
+        elif part.isidentifier() and part.islower() and part not in NO_FIELDS:
+            path = f"{path}{index}.{part}" if path else part
+    return path or "body"
 
 
 def _json(body: bytes) -> dict[str, Any]:
@@ -119,9 +135,9 @@ async def _multipart(request: Request) -> list[tuple[str, str]]:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Refuse names of a form's fields that no header can have."""
-    if any(_CONTROL.search(name) for name in names):
-        raise HTTPException(400, "Invalid request: a field's name contains a control character")
+    """Refuse names of a form's fields that are not printable ASCII: parsers disagree on them."""
+    if not all(_NAME.fullmatch(name) for name in names):
+        raise HTTPException(400, "Invalid request: field names must be printable ASCII")
 
 
 def _gathered(pairs: list[tuple[str, str]], repeated: Collection[str]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from knnmt.languages import Languages
+from knnmt.server.fields import WRITTEN
 from knnmt.text.glossary import Glossary
 from knnmt.text.terms import Term
 from knnmt.translate import Translation
@@ -21,8 +22,10 @@ class TermIn(BaseModel):
 
     model_config = ConfigDict(extra="forbid", str_strip_whitespace=True, frozen=True)
 
-    source: StrictStr = Field(min_length=1, max_length=MAX_LENGTH, description="term in the source language")
-    target: StrictStr = Field(min_length=1, max_length=MAX_LENGTH, description="its translation")
+    source: StrictStr = Field(
+        min_length=1, max_length=MAX_LENGTH, pattern=WRITTEN, description="term in the source language"
+    )
+    target: StrictStr = Field(min_length=1, max_length=MAX_LENGTH, pattern=WRITTEN, description="its translation")
 
 
 class PlacedTerm(NamedTuple):

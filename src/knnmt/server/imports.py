@@ -37,8 +37,9 @@ NAME, SUFFIX = "upload.tmx", ".tmx"  # of an upload, in messages and origins
 CHUNK = 32  # segments added at a time
 MAX_ID = 200  # characters of a segment's id
 MAX_FAULTS = 100  # faults listed in a report; all are counted
-MAX_WAITING = 8  # imports in the queue
-MAX_REPORTS = 100  # reports of finished imports that are kept
+MAX_OWN, MAX_WAITING = 8, 64  # imports in the queue: of a caller, of all
+MAX_REPORTS = 200  # reports of finished imports that are kept
+RETRY = "30"  # seconds after which a client may ask again
 
 
 class Report(BaseModel):
@@ -107,15 +108,19 @@ class Imports:
         self._stopping = threading.Event()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="import")
 
-    def check_queue(self) -> None:
-        """Refuse another import if too many are queued."""
-        if sum(each.state in ("waiting", "running") for each in self._imports.values()) >= MAX_WAITING:
-            raise UnavailableError("too many imports are queued: try again later", 30)
+    def check_queue(self, caller: Caller) -> None:
+        """Refuse another import if too many are queued: 429 if they are the caller's, else 503."""
+        queued = [each for each in self._imports.values() if each.state in ("waiting", "running")]
+        own = sum(each.desk.caller.id == caller.id for each in queued) if caller.id is not None else 0
+        if own >= MAX_OWN:
+            raise HTTPException(429, f"{own} of your imports are queued: wait for one to end", {"Retry-After": RETRY})
+        if len(queued) >= MAX_WAITING:
+            raise UnavailableError("too many imports are queued: try again later", int(RETRY))
 
     async def queue(self, upload: Upload, desk: Desk, memory: Memory, *, clean: bool) -> ImportStatus:
         """Check a file and queue its import into a memory of the desk."""
         total = await anyio.to_thread.run_sync(self._count, upload.file.path, memory.languages)
-        self.check_queue()  # others may have come meanwhile
+        self.check_queue(desk.caller)  # others may have come meanwhile
         new = Import(secrets.token_hex(8), upload.keep(), desk, memory, total, clean)
         self._imports[new.id] = new
         for old in list(self._imports)[:-MAX_REPORTS]:

@@ -5,9 +5,11 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Literal
 
 import anyio.to_thread
+from fastapi import HTTPException
 
 from knnmt.documents.content import Content
 from knnmt.documents.markup import Element, elements, inline, written
+from knnmt.errors import DataError
 from knnmt.server.desks import Desk
 from knnmt.server.server import Server
 from knnmt.server.work_items import DecodingOptions
@@ -18,6 +20,7 @@ from knnmt.translate.word_alignment import WordAligner
 
 Kind = Literal["text", "html", "xml"]
 ALIGNED = 2000  # characters of texts and translations aligned at a time
+MALFORMED = "Tag handling parsing failed, please check input"
 ROOT = "x"  # of the element that a text is put into: XML has one root
 
 
@@ -125,7 +128,10 @@ async def _translated_xml(
     server: Server, desk: Desk, texts: list[str], options: DecodingOptions, ignored: Collection[str]
 ) -> list[list[str]]:
     """The translation of each text."""
-    every = await anyio.to_thread.run_sync(lambda: [XmlText(text, ignored) for text in texts])
+    try:
+        every = await anyio.to_thread.run_sync(lambda: [XmlText(text, ignored) for text in texts])
+    except DataError as error:  # in DeepL's words, and what is wrong
+        raise HTTPException(400, f"{MALFORMED}: {str(error).partition(';')[0]}") from None
     server.checks.segments(sum(len(one.units) for one in every))
     found = iter(await server.translate(desk, [unit for one in every for unit in one.units], options))
     return [[one.translated([next(found).target for _ in one.units])] for one in every]

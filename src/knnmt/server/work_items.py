@@ -18,7 +18,7 @@ from knnmt.translate.result import concatenated
 
 _log = logging.getLogger(__name__)
 
-CHARACTERS = 4  # per token, roughly
+CHARACTERS = 3  # per token, of the embedded models: others have up to four
 STOPPING = "the server is shutting down"
 OVERLOADED = "the queue is full: try again later"
 

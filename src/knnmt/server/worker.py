@@ -48,9 +48,11 @@ TRIM_INTERVAL = 10.0  # seconds between returning freed memory to the system
 PATIENCE = 5  # times `gather`: the longest a batch waits while requests keep joining it
 SECONDS = 1.5  # target duration of a batch
 UNMEASURED, MINIMUM = 256, 128  # tokens in a batch: before throughput is known, and however slow the model is
+ASSUMED = 1 / 400  # seconds per token before throughput is known: a small model on one core
 SMALL = 4  # a request is small if this many fit into a batch
 TURN = 0.5  # seconds a batch that takes longer than `SECONDS` runs between two interruptions
 MAX_DEPTH = 3  # batches interrupted at a time, one inside the other
+LARGE = 32 << 20  # bytes: the scores of a step of 64 sentences are fewer, and would cost a page fault for every 4 KiB
 GRACE = 4.0  # seconds to finish what is running when the server stops
 
 
@@ -151,7 +153,7 @@ class Worker:
         with self._changed:
             if self._stopping:
                 raise UnavailableError(STOPPING, 5)
-            wait = self._queued_tokens() * self._pace
+            wait = self._queued_tokens() * (self._pace or ASSUMED)
             if bounded and (len(self._queue) >= self._settings.queue or 2 * wait > self._settings.time_limit):
                 raise UnavailableError(OVERLOADED, _retry_after(wait))
             self._put(item)
@@ -176,7 +178,7 @@ class Worker:
     # ------------------------------------------------------------------------------------------- in the thread
 
     def _run(self) -> None:
-        hold_little()
+        hold_little(LARGE)
         trimmed = time.monotonic()
         while (item := self._next()) is not None:
             if isinstance(item, Call):

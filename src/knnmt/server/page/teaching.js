@@ -53,7 +53,7 @@ export async function teach() {
     await ask(`v1/memory?${desk.named()}`, { method: "POST", json });
     edit(false);
     if (!desk.learns()) {
-      showNote(`${counted(lessons.length, "suggestion")} sent: a reviewer decides before it is used.`);
+      showNote(`${counted(lessons.length, "suggestion")} sent for review.`);
       return;
     }
     const taught = written.join("\n");

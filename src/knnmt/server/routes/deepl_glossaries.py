@@ -22,13 +22,14 @@ from knnmt.server.caller_glossaries import (
 from knnmt.server.dependencies import Calling, Serving
 from knnmt.server.fields import body_schema, given_fields
 from knnmt.server.people import Caller
-from knnmt.server.routes.deepl import RESPONSES, SOURCE, TARGET, DeepLRoute, deepl_fields, glossaries_of
+from knnmt.server.routes.deepl import RESPONSES, SOURCE, TARGET, DeepLRoute, Message, deepl_fields, glossaries_of
 from knnmt.server.server import Server
 
 TSV = "text/tab-separated-values"
 DICTIONARIES = 100  # of a glossary
-second = APIRouter(prefix="/v2", tags=["DeepL"], route_class=DeepLRoute, responses=RESPONSES)
-third = APIRouter(prefix="/v3/glossaries", tags=["DeepL"], route_class=DeepLRoute, responses=RESPONSES)
+KEPT = RESPONSES | {409: {"model": Message, "description": "Too many glossaries"}}
+second = APIRouter(prefix="/v2", tags=["DeepL"], route_class=DeepLRoute, responses=KEPT)
+third = APIRouter(prefix="/v3/glossaries", tags=["DeepL"], route_class=DeepLRoute, responses=KEPT)
 
 
 class DictionaryIn(BaseModel):
@@ -228,7 +229,7 @@ async def replaced(id: str, asked: DictionaryIn, request: Request, server: Servi
     new = _read(server, [asked])
     every = {**glossary.dictionaries, **new}
     if len(every) > DICTIONARIES:
-        raise HTTPException(400, f"Too many dictionaries: a glossary may have {DICTIONARIES}")
+        raise HTTPException(409, f"Too many dictionaries: a glossary may have {DICTIONARIES}")
     await _put(request, server, caller, replace(glossary, dictionaries=every))
     ((languages, some),) = new.items()
     return _dictionary(languages, some)

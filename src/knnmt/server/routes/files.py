@@ -88,9 +88,9 @@ async def uploaded(request: Request, server: Server) -> AsyncIterator[Upload]:
     if not limit:
         raise HTTPException(403, "Files translation are disabled on this server.")
     server.checks.origin(request, "upload to")
-    if "authorization" in request.headers:
-        server.recognise(request)  # a wrong key is refused before the body is read
-    server.documents.make_room(min(limit, int(length)) if length.isdigit() else limit)
+    # a wrong key is refused before the body is read; LibreTranslate's clients send theirs in the body
+    caller = server.recognise(request) if "authorization" in request.headers else None
+    server.documents.make_room(min(limit, int(length)) if length.isdigit() else limit, caller)
     async with received(request, server.spool, limit + ENVELOPE) as upload:
         if upload.name is None:
             raise HTTPException(400, "Invalid request: missing file parameter")

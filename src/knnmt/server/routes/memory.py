@@ -16,7 +16,7 @@ from knnmt.corpus.signature import signature
 from knnmt.corpus.writers import Kind, pieces
 from knnmt.server.dependencies import Calling, Recognised, Serving, admitted, known
 from knnmt.server.desks import Memory
-from knnmt.server.fields import JsonBody, form_with_file
+from knnmt.server.fields import WRITTEN, JsonBody, form_with_file
 from knnmt.server.imports import MAX_ID, SUFFIX, ImportStatus
 from knnmt.server.people import Caller
 from knnmt.server.server import Server
@@ -53,8 +53,8 @@ class Pair(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    source: StrictStr = Field(min_length=1, pattern=r"\S", description="source text")
-    target: StrictStr = Field(min_length=1, pattern=r"\S", description="its translation")
+    source: StrictStr = Field(min_length=1, pattern=WRITTEN, description="source text")
+    target: StrictStr = Field(min_length=1, pattern=WRITTEN, description="its translation")
 
 
 class NewSegment(Pair):
@@ -220,7 +220,7 @@ async def imported(
     desk = server.desk(caller, memories=memory)
     learning = server.teaching.learning(desk)
     server.checks.origin(request, "teach")
-    server.imports.check_queue()
+    server.imports.check_queue(caller)
     async with received(request, server.spool, server.settings.max_import, SUFFIX) as upload:
         job = await server.imports.queue(upload, await server.loaded(desk), learning, clean=clean)
     await anyio.to_thread.run_sync(record, server.state, caller, "import", learning.name, [job.id])
