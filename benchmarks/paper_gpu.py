@@ -4,9 +4,10 @@
     python benchmarks/paper_gpu.py PREPARED OUT --base BASE_MODEL --seconds 600  # where the GPU is
     python benchmarks/paper_join.py OUT docs/results/paper
 
-OUT/json gets a file for each run as soon as it has scores, OUT/bench the times, OUT/logs what each run said, and
-OUT/progress.txt what is running. With `--have FOLDER` a run whose domains the results there have is left out, but for
-those of systems that are asked for by name. Runs of the larger model wait until its folder is there.
+OUT/json gets a file for each run as soon as it has scores, OUT/bench the times, OUT/logs what each run said,
+OUT/progress.txt what is running, and OUT/begun.txt the order in which runs began. With `--have FOLDER` a run whose
+domains the results there have is left out, but for those of systems that are asked for by name. Runs of the larger
+model wait until its folder is there.
 
 Times are measured alone on the machine: all other runs are stopped meanwhile (SIGSTOP) and go on after it. Nothing is
 killed before the time is over, since under MPS the death of one client can take others with it.
@@ -207,6 +208,8 @@ class Runner:
             log.write(f"$ {' '.join(job.command)}\n".encode())
             log.flush()
             job.process = subprocess.Popen(job.command, stdout=log, stderr=log, start_new_session=True)
+        with (self.window.out / "begun.txt").open("a") as begun:
+            begun.write(f"{job.began:.0f} s: {job.name}\n")
 
     def _reap(self) -> None:
         """Keep the results of all, and see which have ended."""
