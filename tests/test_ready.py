@@ -1,5 +1,7 @@
 """Nobody waits for a compiler: loops are used once they are there."""
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -69,3 +71,32 @@ def test_nobody_waits_for_a_rehearsal_that_failed(rehearsal: Rehearsal, caplog: 
     assert not ready(60)
     assert time.monotonic() - begun < 30
     assert "no space left on device" in caplog.text
+
+
+ENDS = """
+import sys, threading, time
+from knnmt import loops, ready
+from knnmt.jit import jit
+
+held = threading.Event()
+
+def rehearse():
+    held.set()
+    threading.main_thread().join()  # until the process is ending
+    {then}
+
+ready.begin(rehearse, lambda: True)
+held.wait()
+"""
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        "loops._threads().submit(print, 'late').result()",
+        "jit()(lambda x: print('late'))(1)",
+    ],
+)
+def test_a_process_that_ends_meanwhile_says_nothing(then: str) -> None:
+    ended = subprocess.run([sys.executable, "-c", ENDS.format(then=then)], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

@@ -62,10 +62,11 @@ class _Loop:
         return self._dispatcher._numba_type_
 
     def cached(self) -> bool:
-        """Whether its machine code is on disk, of this version or of one before."""
-        folder = self._dispatcher.stats.cache_path
-        name = self._function.__qualname__
-        return folder is not None and any(Path(folder).glob(f"*.{name}-*.nbi"))
+        """Whether machine code that is newer than its source is on disk."""
+        folder, source = self._dispatcher.stats.cache_path, Path(self._function.__code__.co_filename)
+        found = Path(folder).glob(f"*.{self._function.__qualname__}-*.nbi") if folder is not None else ()
+        written = source.stat().st_mtime if source.exists() else 0.0
+        return any(index.stat().st_mtime >= written for index in found)
 
     @property
     def _dispatcher(self) -> Any:
@@ -75,6 +76,8 @@ class _Loop:
         return self._created
 
     def _create(self) -> Any:
+        if not threading.main_thread().is_alive():  # nobody needs what would be compiled now
+            raise RuntimeError("the process is ending")
         try:
             import numba
         except ModuleNotFoundError as error:

@@ -46,8 +46,9 @@ class Rehearsal:
             if not self.ending:
                 rehearse()
                 self.ready.set()
-        except Exception:  # torch does the work then
-            log.warning("compiled loops are not available: decoding runs slower, by torch", exc_info=True)
+        except Exception:
+            if threading.main_thread().is_alive():  # a process that is ending has no threads to share work with
+                log.warning("compiled loops are not available: decoding runs slower, by torch", exc_info=True)
         finally:
             self.known.set()
             self.over.set()
