@@ -223,7 +223,8 @@ def look_up(
             continue
         _compare(states[row], projection, panels.ctypes.data + starts[sentence], count, queries, own, found)
         for beam in range(beams):
-            near, whole = _softmax(found[beam, :count], own[beam], doublings, root, bits)
+            near = _nearest(found[beam, :count], own[beam], root)
+            whole = _softmax(found[beam, :count], own[beam], near, doublings, root, bits)
             nearest[row, beam] = unit * near
             log_z[row, beam] = np.log(whole) - near / temperature
             shares = log_p[row, beam]
@@ -260,12 +261,15 @@ def look_up_and_mix(
             at[kind] = places[name] if len(places) else name
         _compare(states[row], projection, panels.ctypes.data + starts[sentence], count, queries, own, found)
         for beam in range(beams):
-            near, whole = _softmax(found[beam, :count], own[beam], doublings, root, bits)
+            near = _nearest(found[beam, :count], own[beam], root)
             nearest[row, beam] = unit * near
             falling = weight - slope * nearest[row, beam] / stretch[row, 0]
-            if falling > 0:
-                _sum_runs(found[beam], runs[sentence, :times], shares[:kinds])
-                logarithms(shares[:kinds], -np.log(whole))
+            if falling <= 0:  # too far away for any share
+                after[row, beam] = normaliser[row, beam]
+                continue
+            whole = _softmax(found[beam, :count], own[beam], near, doublings, root, bits)
+            _sum_runs(found[beam], runs[sentence, :times], shares[:kinds])
+            logarithms(shares[:kinds], -np.log(whole))
             after[row, beam] = mix_row(
                 logits[row, beam], normaliser[row, beam], at, shares[:kinds], np.float32(min(falling, most)), new, gaps,
                 bits,
@@ -310,19 +314,25 @@ def _compare(
 
 
 @compiled
-def _softmax(values: Floats, own: Any, doublings: Any, root: bool, bits: Ints) -> Any:
-    """From squared distances (N,), with the other sign and without `own`, to exp(−d/T) relative to the nearest, in
-    place; gives the distance of that, and the sum."""
-    most = largest(values)
-    near = max(own - most, np.float32(0.0))
+def _nearest(values: Floats, own: Any, root: bool) -> Any:
+    """The smallest distance, given squared distances (N,) with the other sign and without `own`."""
+    near = max(own - largest(values), np.float32(0.0))
+    return np.sqrt(near) if root else near
+
+
+@compiled
+def _softmax(values: Floats, own: Any, near: Any, doublings: Any, root: bool, bits: Ints) -> Any:
+    """From the values of `_nearest`, and what that found, to exp(−d/T) relative to the nearest, in place; gives the
+    sum."""
+    most = -near
     if root:
-        near = np.sqrt(near)
         for n in range(len(values)):
             values[n] = -np.sqrt(max(own - values[n], np.float32(0.0)))
-        most = -near
+    else:
+        most += own
     for n in range(len(values)):
         values[n] = max(doublings * (values[n] - most), FADED)
-    return near, powers_of_two(values, bits[: len(values)])
+    return powers_of_two(values, bits[: len(values)])
 
 
 @compiled
