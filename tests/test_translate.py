@@ -54,7 +54,7 @@ def test_a_stream_reads_no_further_than_its_window(translator: Translator) -> No
 
 
 def test_half_a_character_is_refused(translator: Translator) -> None:
-    with pytest.raises(DataError, match="text 2 holds half a character"):
+    with pytest.raises(DataError, match="text 2 has a lone surrogate"):
         translator.translate(["Haus", "a\ud800b"])
 
 

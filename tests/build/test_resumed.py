@@ -69,7 +69,7 @@ def test_two_builds_do_not_work_in_one_folder(model: Model, corpus: Path, built:
     def progress(stage: str, some: int, total: int | None) -> None:
         if stage not in refused:
             refused.append(stage)
-            with pytest.raises(UsageError, match="another build is at work in"):
+            with pytest.raises(UsageError, match="another build is running in"):
                 build([corpus], model, tmp_path / "store", "de-en", SETTINGS)
 
     build([corpus], model, tmp_path / "store", "de-en", SETTINGS, progress=progress)

@@ -148,7 +148,7 @@ def test_lines_are_translated_in_order_with_a_window_of_blocks(
     assert [each.text for each in found] == [each.text for each in expected]
     assert [each.match for each in found] == [each.match for each in expected]
     assert sum(seen) == len(lines)
-    with pytest.raises(DataError, match=r"^in lines 6 to 10: text 2 holds half a character"):
+    with pytest.raises(DataError, match=r"^in lines 6 to 10: text 2 has a lone surrogate"):
         list(translator.stream([*lines[:6], "\ud800", *lines[:6]], 5))
 
 
@@ -265,7 +265,7 @@ def test_ray_translates_lines_not_documents(tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text("<p>Hund</p>", "utf-8")
     done = CliRunner().invoke(app, ["translate", str(tmp_path / "page.html"), "--ray", "local"])
     assert done.exit_code == 2
-    assert "--ray is for plain text, one segment a line: translate documents without it" in done.output
+    assert "--ray is for plain text, one segment per line: translate documents without it" in done.output
 
 
 def test_workers_have_the_same_version() -> None:

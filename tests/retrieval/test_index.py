@@ -110,7 +110,7 @@ def test_a_damaged_index_is_refused_before_faiss_reads_it(
         raise AssertionError(f"{name} was read")
 
     monkeypatch.setattr(faiss, "read_index", read_index)
-    with pytest.raises(StoreError, match=r"index\.faiss is corrupt: its checksum does not fit"):
+    with pytest.raises(StoreError, match=r"index\.faiss is corrupt: its checksum does not match"):
         looks(Datastore.open(store.path))
 
 
@@ -129,5 +129,5 @@ def test_an_index_of_another_store_is_refused(model: Model, tmp_path: Path) -> N
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(faiss, "read_index", lambda name: other)
         ids = torch.zeros(1, 1, dtype=torch.int64)
-        with pytest.raises(StoreError, match="its FAISS index has not as many rows"):
+        with pytest.raises(StoreError, match="its FAISS index does not have one row per entry"):
             retriever.look(ids, ids == 0, torch.zeros(1, 1, store.sizes["width"]))

@@ -154,7 +154,7 @@ def test_the_store_that_ranks_too_few_entries_is_named(model: Model, paths: dict
     (tmp_path / "few").mkdir()
     few = built(model, tmp_path / "few", count=20, k_max=3).path
     for order in ([few, paths["project"]], [paths["project"], few]):
-        with pytest.raises(UsageError, match=f"{few} ranks 3 a cluster"):
+        with pytest.raises(UsageError, match=f"{few} ranks 3 entries per cluster"):
             Retriever(Memories.open(order), model.device, RetrievalSettings(system="faster"))
 
 

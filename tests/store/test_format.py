@@ -114,7 +114,7 @@ def test_a_folder_that_is_no_store_is_said_to_be_none(
 def test_a_build_that_was_begun_is_mentioned(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store.building").mkdir()
-    with pytest.raises(StoreError, match="give the same command again to resume it"):
+    with pytest.raises(StoreError, match="run the same command again to resume it"):
         Datastore.open(tmp_path / "store")
 
 

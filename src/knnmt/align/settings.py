@@ -12,4 +12,4 @@ class AlignSettings(Settings):
     p0: float = Field(default=0.08, ge=0, lt=1, description="probability of the null word")
     alpha: float = Field(default=0.01, gt=0, description="concentration of the symmetric Dirichlet prior")
     sample: int = Field(default=1 << 18, ge=1, description="maximum segments that the parameters are fitted on")
-    cover: bool = Field(default=True, description="link unaligned target tokens as their neighbours")
+    cover: bool = Field(default=True, description="link unaligned target tokens like their neighbours")

@@ -95,7 +95,7 @@ def compact(
         made = {place: _make(work, held, place, group) for place, group in change.made()}
         with held.writing():
             if held.manifest != manifest:
-                raise StoreError(f"{held.path} was compacted or replaced in the meantime: run it again")
+                raise StoreError(f"{held.path} was compacted or replaced in the meantime: run the command again")
             written = _written(work, held, change, made, plan)
             publish(held.path, written, _moved_files(work, written, made))
         planning.remove(folder)

@@ -97,14 +97,14 @@ def locked(work: Path) -> Iterator[None]:
     """Have a work folder for one build alone; it is removed when nothing is left in it."""
     work.mkdir(exist_ok=True)
     if not (work / "lock").exists() and any(work.iterdir()):
-        raise UsageError(f"{work} is in the way, a folder that no build has made: move it, or build elsewhere")
+        raise UsageError(f"{work} exists, but is not the work folder of a build: move it, or build elsewhere")
     empty = False
     try:
         with host.lock(work / "lock") as lock:
             if lock is None:
-                raise UsageError(f"another build is at work in {work}: wait for it, or stop it")
+                raise UsageError(f"another build is running in {work}: wait for it, or stop it")
             if lock.gone:
-                raise UsageError(f"another build has just ended in {work}: give the command again")
+                raise UsageError(f"another build has just ended in {work}: run the command again")
             try:
                 yield
             finally:

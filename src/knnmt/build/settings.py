@@ -12,7 +12,7 @@ from knnmt.settings import ALL, Metric, Settings
 class BuildSettings(Settings):
     """What a store is made of: another value makes another store. Sizes are in bytes."""
 
-    systems: tuple[str, ...] = Field(default=(), description="system to serve, repeatable; default: all")
+    systems: tuple[str, ...] = Field(default=(), description="system to build for; repeatable; default: all")
     key: Literal["ffn_input", "output"] = Field(default="ffn_input", description="decoder state used as key")
     metric: Metric = Field(default="squared", description="distance between states")
     keys: Literal["float16", "pq"] = Field(

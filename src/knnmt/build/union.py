@@ -123,7 +123,7 @@ def _linked(source: Path, target: Path) -> Path:
         else:
             _link(str(source), str(unfinished))
     except (FileNotFoundError, shutil.Error) as error:
-        raise StoreError(f"{source.parent} changed while it was merged: give the command again") from error
+        raise StoreError(f"{source.parent} changed while it was merged: run the command again") from error
     host.sync(unfinished)
     host.replace(unfinished, target)
     return target

@@ -25,9 +25,9 @@ def analyze(
     columns: ColumnsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Count words and segments by how well the store matches them, before anything is translated.
+    """Count words and segments by how well a store matches them.
 
-    Bands are percent of words in common with the best match (word-level edit distance). Nothing is translated, and no
+    Bands are the fuzzy match in percent (word-level edit distance to the best segment). Nothing is translated, and no
     model is loaded.
     """
     from knnmt.datastore import open_stores

@@ -98,7 +98,7 @@ SystemOption = Annotated[
 SettingsOption = Annotated[Path | None, typer.Option("--settings", help="Settings file from `knnmt tune`.")]
 IndexOption = Annotated[bool | None, typer.Option("--index", help="Search the store's FAISS index.")]
 NprobeOption = Annotated[
-    int | None, typer.Option(help="Lists searched, of a FAISS index or large types. [default: 32]")
+    int | None, typer.Option(help="Lists to search, in a FAISS index or type of many clusters. [default: 32]")
 ]
 DeviceOption = Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:N.")]
 PrecisionOption = Annotated[str, typer.Option(help="Precision: auto, float32, float16, bfloat16 or int8.")]

@@ -10,7 +10,7 @@ import typer
 from knnmt import terminal
 from knnmt.cli.app import JsonOption, StoreArgument, app
 
-ArchiveArgument = Annotated[Path, typer.Argument(help="Archive, a tar file.")]
+ArchiveArgument = Annotated[Path, typer.Argument(help="Backup file (tar).")]
 
 
 @app.command()

@@ -47,7 +47,7 @@ Progress = Callable[[str, int, int | None], None] | None
 )  # fmt: skip
 def bench(
     *,
-    input: Annotated[Path | None, typer.Argument(help="Text, one segment a line; not with --synthetic.")] = None,
+    input: Annotated[Path | None, typer.Argument(help="Text, one segment per line; not with --synthetic.")] = None,
     store: StoreOption = None,
     model: ModelOption = "mini",
     langs: LangsOption = None,
@@ -57,7 +57,7 @@ def bench(
     settings: "BenchSettings",
     sweep: Annotated[
         list[str] | None,
-        typer.Option(help="k=8,16,64 or c=…, nprobe=…, batch-size=…, beam=…, length=…, store=DIR,DIR; repeatable."),
+        typer.Option(help="Vary k=8,16,64, c=…, nprobe=…, batch-size=…, beam=…, length=…, store=DIR,DIR; repeatable."),
     ] = None,
     memory: Annotated[
         int | None, typer.Option(min=1, help="Find the largest batch that fits in N MiB, instead of timing.")

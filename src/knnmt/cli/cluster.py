@@ -15,7 +15,7 @@ RayOption = Annotated[
     typer.Option("--ray", metavar="<address>", help="Run on Ray: local (this machine), auto, or host:port."),
 ]
 RayWorkersOption = Annotated[
-    int | None, typer.Option(min=1, help="Ray workers, a model each. [default: one per GPU, or per core]")
+    int | None, typer.Option(min=1, help="Number of Ray workers. [default: one per GPU, or per core]")
 ]
 
 

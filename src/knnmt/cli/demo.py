@@ -20,7 +20,7 @@ TAUGHT = 4  # of corrections
 
 @app.command()
 def demo(model: ModelOption = "mini", threads: ThreadsOption = None, as_json: JsonOption = False) -> None:
-    """Show what a translation memory is worth on real software strings. From known projects and from an unknown one.
+    """Translate real software strings with and without a store. From known projects and from an unknown one.
 
     German to English with --model, then English to German with the embedded model.
     """

@@ -124,7 +124,7 @@ def _found(inputs: Sequence[Path], format: str | None, output: Path | None = Non
     if ignored:
         terminal.note(f"{terminal.counted(ignored, 'file')} of other formats ignored")
     if not found:
-        raise UsageError(f"{inputs[0]}: no documents in it of a known format; --format names one")
+        raise UsageError(f"{inputs[0]}: no documents of a known format in it; name the format with --format")
 
 
 def documents_in(

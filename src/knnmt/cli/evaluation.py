@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 @app.command()
 def evaluate(
-    reference: Annotated[Path, typer.Argument(help="Reference translations, one segment a line.")],
+    reference: Annotated[Path, typer.Argument(help="Reference translations, one segment per line.")],
     systems: Annotated[
-        list[Path], typer.Argument(help="Translations, one file for each system; the first is the baseline.")
+        list[Path], typer.Argument(help="Translations, one file per system; the first is the baseline.")
     ],
     store: Annotated[
         list[Path] | None, typer.Option("--store", "-s", help="Report references found in this store; repeatable.")
     ] = None,
     source: Annotated[
-        Path | None, typer.Option(help="Source texts: also scores a translation memory of the stores, as `tm`.")
+        Path | None, typer.Option(help="Source texts: also score the stores as a translation memory, `tm`.")
     ] = None,
     threshold: Annotated[
         float, typer.Option(min=0.5, max=1.0, help="Minimum fuzzy match of `tm`; below it, the first system's text.")
@@ -56,7 +56,7 @@ def evaluate(
         raise UsageError("the same file is given twice: give each system once")
     if source is not None:
         if not store:
-            raise UsageError("--source is what a translation memory is searched for: name the stores too (--store)")
+            raise UsageError("--source needs a store to search for its texts (--store)")
         named["tm"] = remembered(store, terminal.read_lines(source), named[str(systems[0])], threshold)
     found = known(store, references) if store else None
     with terminal.stages() as progress:

@@ -24,7 +24,7 @@ def check(
     langs: LangsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find errors in a glossary: empty sides, duplicates, terms that are never used, forbidden targets."""
+    """Find errors in a glossary. Empty sides, duplicates, terms that can never match, forbidden targets."""
     from knnmt.errors import DataError
     from knnmt.text.glossary import Glossary
 

@@ -21,15 +21,13 @@ BenchOption = Annotated[
 @app.command()
 def reproduce(
     config: Annotated[Path, typer.Argument(help="A TOML file such as configs/domains.toml.")],
-    data: Annotated[Path, typer.Option("--data", "-d", help="Folder that the paths in it are relative to.")],
+    data: Annotated[Path, typer.Option("--data", "-d", help="Folder that paths in the config are relative to.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")],
-    model: Annotated[str | None, typer.Option("--model", "-m", help="Another model than the file names.")] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="Model to use instead of the config's.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Run this domain only; repeatable.")] = None,
-    systems: Annotated[
-        str | None, typer.Option(help="Run these of its systems only, in this order, comma-separated.")
-    ] = None,
-    decompose: Annotated[bool, typer.Option(help="Show where faster loses, if the file asks for it.")] = True,
-    vary: Annotated[bool, typer.Option(help="Vary settings on dev, if the file asks for it.")] = True,
+    systems: Annotated[str | None, typer.Option(help="Run these systems only, in this order; comma-separated.")] = None,
+    decompose: Annotated[bool, typer.Option(help="Analyse where faster loses, if the config says so.")] = True,
+    vary: Annotated[bool, typer.Option(help="Vary settings on dev, if the config says so.")] = True,
     bench: BenchOption = None,
     make_report: Annotated[bool, typer.Option("--report/--no-report", help="Write an HTML report with plots.")] = True,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes for scoring. [default: all cores]")] = None,
@@ -45,7 +43,7 @@ def reproduce(
 
     asked = Config.load(config)
     if not data.is_dir():
-        raise UsageError(f"{data} is not a folder: --data is the one that the paths in {config} are relative to")
+        raise UsageError(f"{data} is not a folder: --data names the folder that paths in {config} are relative to")
     if model is not None:
         asked = asked.model_copy(update={"model": model})
     named = [name.strip() for name in (systems or "").split(",") if name.strip()]
@@ -69,7 +67,7 @@ def reproduce(
 
 @app.command()
 def report(
-    results: Annotated[list[Path], typer.Argument(help="results.json of `reproduce`, its folder, or one of several.")],
+    results: Annotated[list[Path], typer.Argument(help="results.json of `reproduce`, or a folder of results.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html, tables.md and the plots.")],
     bench: BenchOption = None,
     as_json: JsonOption = False,

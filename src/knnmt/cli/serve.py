@@ -78,7 +78,7 @@ def serve(
     log_format: Annotated[str, typer.Option(help="Format of the log: text or json.", metavar="FORMAT")] = "text",
     as_json: JsonOption = False,
 ) -> None:
-    """Serve translations over HTTP. LibreTranslate's API and a web page; SIGTERM or Ctrl-C stops it gracefully."""
+    """Serve translations over HTTP. LibreTranslate's and DeepL's APIs and a web page; SIGTERM or Ctrl-C stops it."""
     for library in LIBRARIES:
         require(library, extra="server")
     given = {name: value for name, value in settings.items() if value not in (None, ())}

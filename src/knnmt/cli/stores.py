@@ -47,7 +47,7 @@ def build(
     settings: "BuildSettings",
     clean: Annotated[bool, typer.Option(help="Drop bad translation pairs.")] = True,
     alignments: Annotated[
-        Path | None, typer.Option(help="Word alignments in Pharaoh format, one line a segment; implies --no-clean.")
+        Path | None, typer.Option(help="Word alignments in Pharaoh format; implies --no-clean.")
     ] = None,
     workers: WorkersOption = None,
     ray: RayOption = None,
@@ -61,8 +61,8 @@ def build(
 ) -> None:
     """Build a store from parallel text. Resumable: the same command again continues an interrupted build.
 
-    With --ray, parts are made on a Ray cluster, each by one worker: --part-tokens sets how many parts there are, and
-    --workers the threads of each Ray worker (default: 1). Corpus, model and store lie where all machines see them.
+    With --ray, a Ray cluster makes the parts, one worker each: --part-tokens sets how many parts there are, --workers
+    the threads of each worker (default: 1). All machines must share the folders of corpus, model and store.
     """
     from knnmt.build import build as building
     from knnmt.corpus import Languages, files_of, read_all
@@ -147,9 +147,9 @@ def merge(
     replace: Annotated[bool, typer.Option("--replace", help="Replace an existing store.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Merge stores into one, whose parts may have been built elsewhere. The same model, key and metric are needed.
+    """Merge stores into one. They must have the same model, key and metric.
 
-    Parts are linked where the disk allows it, else copied; what was taught and removed is kept.
+    Parts are linked where the disk allows it, else copied. What was taught and removed is kept.
     """
     from knnmt.build.union import merge_stores
     from knnmt.datastore import Datastore

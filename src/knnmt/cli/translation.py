@@ -67,13 +67,13 @@ def translate(
     *,
     inputs: Annotated[
         list[Path] | None,
-        typer.Argument(help="Text, one segment a line; documents; folders of them. [default: standard input]"),
+        typer.Argument(help="Text, one segment per line; documents; folders of them. [default: standard input]"),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Output file or folder. [default: standard output]")
     ] = None,
     format: FormatOption = None,
-    all_units: Annotated[bool, typer.Option("--all", help="Translate translated units again.")] = False,
+    all_units: Annotated[bool, typer.Option("--all", help="Also translate units that have a translation.")] = False,
     columns: ColumnsOption = None,
     model: ModelOption = "mini",
     langs: LangsOption = None,
@@ -84,7 +84,7 @@ def translate(
     glossary: GlossaryOption = None,
     retrieval: dict[str, Any],
     leave_out_own: Annotated[
-        bool, typer.Option("--leave-out-own", help="Ignore what the store has of these lines, for evaluation.")
+        bool, typer.Option("--leave-out-own", help="Ignore segments of the store that overlap the input.")
     ] = False,
     settings: "TranslateSettings",
     window: Annotated[int, typer.Option(min=1, help="Maximum lines read ahead; 1 for interactive use.")] = 1024,
@@ -96,13 +96,13 @@ def translate(
     ray_workers: RayWorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Translate text, one segment a line, or whole documents: PO, XLIFF, HTML, Markdown, JSON and others.
+    """Translate lines of text, documents or folders. PO, XLIFF, DOCX, HTML, Markdown, JSON and others.
 
-    Of text, empty lines stay, and --n-best writes `line number ||| text ||| score`. In a document only untranslated
-    and fuzzy units are translated, and marked for review; everything else stays as it is.
+    Text is translated line by line: empty lines stay, and --n-best writes `line number ||| text ||| score`. In a
+    document only untranslated and fuzzy units are translated, and marked for review; everything else stays as it is.
 
-    With --ray, lines are translated on a Ray cluster in blocks of --window, with --threads a worker (default: 1);
-    the same command resumes where it was interrupted. Model and stores lie where all machines see them.
+    With --ray, a Ray cluster translates lines in blocks of --window; --threads sets the threads of each worker
+    (default: 1). The same command resumes an interrupted run. All machines must share the folders of model and stores.
     """
     from knnmt.datastore import open_stores
 
@@ -114,8 +114,8 @@ def translate(
         if leave_out_own:
             raise UsageError("--leave-out-own is not for --ray: evaluate on one machine")
         if plan is not None:
-            raise UsageError("--ray is for plain text, one segment a line: translate documents without it, in shares "
-                             "on several machines if they are many (an interrupted run resumes)")  # fmt: skip
+            raise UsageError("--ray is for plain text, one segment per line: translate documents without it, and if "
+                             "they are many, a share on each machine (an interrupted run resumes)")  # fmt: skip
         chosen, stores = retrieval_settings(settings_file, **retrieval), weighted(store, store_weights)
         options: dict[str, Any] = {"model": seen_by_all(model), "store": stores, "system": system, "retrieval": chosen}
         options |= {"langs": langs, "shortlist": shortlist}

@@ -53,7 +53,7 @@ class BuildWorker:
         work = Work(folder, self.model, settings, self.threads)
         with host.lock(folder / f"{piece.folder}.lock", LOCKED) as lock:
             if lock is None:
-                raise StoreError(f"another worker is still at work in {folder / piece.folder}: give the command again")
+                raise StoreError(f"another worker is still running in {folder / piece.folder}: run the command again")
             piece.run(work)
         return work.seconds
 

@@ -26,7 +26,7 @@ class CleanSettings(Settings):
 
     normalize_punctuation: bool = Field(default=True, description="bring quotes, dashes and spaces to one form")
     drop_empty: bool = Field(default=True, description="drop segments with nothing on one side")
-    max_tokens: int | None = Field(default=250, ge=1, description="most tokens a side; null for no limit")
+    max_tokens: int | None = Field(default=250, ge=1, description="maximum tokens per side; null for no limit")
     max_ratio: float | None = Field(default=1.5, ge=1, description="maximum length ratio of the two sides")
     ratio_from: int = Field(
         default=10, ge=1, description="tokens of the longer side from which the length ratio is checked"

@@ -24,12 +24,12 @@ class TranslateSettings(Settings):
         default=None, ge=2, description="maximum tokens per translation; default: by source length"
     )
     batch_size: int | None = Field(
-        default=None, ge=1, le=16384, description="texts per batch; default: what suits the device, 32 on a CPU"
+        default=None, ge=1, le=16384, description="texts per batch; default: by the device, 32 on a CPU"
     )
     long: Literal["split", "refuse"] = Field(default="split", description="split overlong text, or refuse it")
     exact: bool = Field(
         default=True,
-        description="translate a text that the store contains verbatim as the store does",  # and no other text so
+        description="use the store's translation of a text it contains verbatim",  # and no other text so
     )
     sentences: bool = Field(default=True, description="translate a text sentence by sentence")
     spans: bool = Field(default=True, description="protect placeholders, tags, numbers and the like")

@@ -99,11 +99,11 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
 def _add_sealed(tar: tarfile.TarFile, path: Path, name: str, file: File) -> None:
     with path.open("rb") as opened:
         if os.fstat(opened.fileno()).st_size != file.size:
-            raise StoreError(f"{path} is corrupt: its size does not fit")
+            raise StoreError(f"{path} is corrupt: its size does not match")
         reader = _Hashing(opened)
         tar.addfile(_member(name, file.size), reader)
     if reader.hash.hexdigest() != file.checksum:
-        raise StoreError(f"{path} is corrupt: its checksum does not fit; restore it from an older backup")
+        raise StoreError(f"{path} is corrupt: its checksum does not match; restore it from an older backup")
 
 
 class _Hashing:

@@ -159,7 +159,7 @@ def read_manifest(folder: Path) -> Manifest:
     except (ValidationError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
         raise StoreError(f"{path} is corrupt: its content is not what a manifest holds") from error
     if not sound:
-        raise StoreError(f"{path} is corrupt: its checksum does not fit")
+        raise StoreError(f"{path} is corrupt: its checksum does not match")
     _expect_sound_parts(path, manifest.parts)
     return manifest
 
@@ -199,7 +199,7 @@ def _no_store(folder: Path) -> str:
     work = work_folder(folder)
     if work.exists():
         begun = f"its build was interrupted, and what it has done so far is in {work}"
-        return f"there is no datastore at {folder} yet: {begun}; give the same command again to resume it"
+        return f"there is no datastore at {folder} yet: {begun}; run the same command again to resume it"
     if folder.exists():
         return f"{folder} is no datastore: it has no {MANIFEST}"
     return f"there is no datastore at {folder}: make one with `knnmt build`"
@@ -212,7 +212,7 @@ def expect_checksum(path: Path, file: File) -> None:
     """Refuse a file whose content is not what was sealed."""
     expect_size(path, file.size)
     if checksum(path) != file.checksum:
-        raise StoreError(f"{path} is corrupt: its checksum does not fit; copy the store again, or build it again")
+        raise StoreError(f"{path} is corrupt: its checksum does not match; copy the store again, or build it again")
 
 
 def seal_file(path: Path) -> File:

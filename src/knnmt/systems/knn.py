@@ -79,7 +79,7 @@ def _index(part: Any) -> Any:
     faiss = require("faiss", extra="faiss")
     index = faiss.read_index(str(part.file(INDEX)))
     if index.ntotal != part.sizes["entries"]:
-        raise StoreError(f"{part.folder} is corrupt: its FAISS index has not as many rows as there are entries")
+        raise StoreError(f"{part.folder} is corrupt: its FAISS index does not have one row per entry")
     return index
 
 

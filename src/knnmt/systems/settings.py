@@ -38,8 +38,8 @@ class RetrievalSettings(Settings):
     reach: float | None = Field(
         default=None, gt=0, allow_inf_nan=False, description="distance at which λ is 0 (τ); default: by the store"
     )
-    probe: int = Field(default=1, ge=1, description="clusters ranked together")
-    nprobe: int = Field(default=32, ge=1, description="lists searched, of a FAISS index or large types")
+    probe: int = Field(default=1, ge=1, description="nearest clusters to search (faster)")
+    nprobe: int = Field(default=32, ge=1, description="lists to search, in a FAISS index or type of many clusters")
     index: bool = Field(default=False, description="search the store's FAISS index")
 
     @field_validator("k", mode="before")

@@ -148,4 +148,4 @@ class System:
         if self.takes_k and most is not None and (settings.k is None or settings.k > most):
             asked = "all entries of a cluster" if settings.k is None else f"k={settings.k}"
             path = next(one.path for one in store.stores if self.most_k(one) == most)
-            raise UsageError(f"{asked} asked for, but {path} ranks {most} a cluster: build it with a larger k_max")
+            raise UsageError(f"{path} ranks {most} entries per cluster, too few for {asked}: raise k_max and rebuild")

@@ -140,7 +140,7 @@ class Translator:
 
     def _memory(self) -> AnyStore:
         if self.store is None:
-            raise UsageError("there is no store to learn in: make one with `knnmt build`")
+            raise UsageError("there is no store to teach: make one with `knnmt build`")
         return self.store
 
     def translate(
@@ -268,4 +268,4 @@ def check_text(text: object, number: int) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise DataError(f"text {number} holds half a character (a lone surrogate) at position {error.start}") from None
+        raise DataError(f"text {number} has a lone surrogate at position {error.start}: remove it") from None

@@ -23,11 +23,11 @@ class TuneSettings(Settings):
     system: str = Field(default="auto", description="system to tune; auto: the best of the store")
     limit: int | None = Field(default=None, ge=1, description="use the first N segments only")
     decoded: int = Field(
-        default=6, ge=1, le=100, description="settings to decode with, chosen by likelihood; as many near the best"
+        default=6, ge=1, le=100, description="settings to decode with, best likelihood first, and as many near the best"
     )
     beam: int = Field(default=1, ge=1, le=64, description="beam size; 1 is greedy search")
     adapt: Literal["constant", "distance", "both", "learned", "all"] = Field(
-        default="all", description="how λ is set: constant, by distance, both of these, learned by a gate, or all three"
+        default="all", description="how λ is set: constant, by distance, both, learned by a gate, or all three"
     )
     exclude_overlaps: bool = Field(default=True, description="ignore segments of the store that overlap dev")
 

@@ -19,15 +19,15 @@ class BenchSettings(Settings):
     pairs: int = Field(default=10, ge=2, description="interleaved rounds of base MT and each system")
     segments: int = Field(default=500, ge=1, description="use the first N segments only")
     beam: int = Field(default=5, ge=1, le=64, description="beam size; 1 is greedy search")
-    batch_size: int = Field(default=32, ge=1, description="segments in a batch")
-    k: int = Field(default=16, ge=1, le=4096, description="neighbours")
+    batch_size: int = Field(default=32, ge=1, description="segments per batch")
+    k: int = Field(default=16, ge=1, le=4096, description="neighbours per step")
     c: int | None = Field(
-        default=None, ge=1, description="tokens or prototypes that a source token sees; default: by the system"
+        default=None, ge=1, description="training tokens (or prototypes) per source token; default: by the system"
     )
     index: bool = Field(default=False, description="search the store's FAISS index")
-    nprobe: int = Field(default=32, ge=1, description="lists searched, of a FAISS index or large types")
+    nprobe: int = Field(default=32, ge=1, description="lists to search, in a FAISS index or type of many clusters")
     weight: float = Field(
-        default=1e-30, ge=0, le=1, alias="lambda", description="weight of p_kNN; so small, it changes no translation"
+        default=1e-30, ge=0, le=1, alias="lambda", description="weight of p_kNN; the default changes no translation"
     )
     length: int | None = Field(default=None, ge=2, description="source tokens of each text; default: the input's own")
     engines: bool = Field(default=False, description="also time generate() and, if installed, CTranslate2")
