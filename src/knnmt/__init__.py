@@ -60,13 +60,13 @@ _HOMES = {
     "Translator": "translate",
 }
 
-# oneDNN, which multiplies for torch on a CPU, and torch itself keep what was compiled for each of the last 1,024
-# shapes, some 300 KB each: texts of all lengths fill that with what is never used again. Both read this at first use.
+# oneDNN, which multiplies for torch on a CPU, and torch itself cache compiled code for the last 1,024 shapes, some
+# 300 KB each. Texts of all lengths fill that cache with code that is never used again. Both read this at first use.
 for _cache in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
     os.environ.setdefault(_cache, "64")
 
-# torch's threads wait for their next work without sleeping for some 5 ms, and take the processor from all others: from
-# the compiled loops of a lookup first of all. Much less is enough for them.
+# torch's threads spin for some 5 ms when they have no work, and take the processor from everything else, above all from
+# the compiled loops of a lookup. A much shorter spin is enough.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "5000")
 
@@ -74,7 +74,7 @@ __version__: str
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name's module, and torch with it, only when the name is asked for: `knnmt --help` answers at once."""
+    """Import a name's module, and torch with it, only when the name is used, so that `knnmt --help` answers at once."""
     if name in _HOMES:
         return getattr(import_module(f"knnmt.{_HOMES[name]}"), name)
     if name == "__version__":

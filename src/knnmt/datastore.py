@@ -50,12 +50,12 @@ class Datastore(Store):
     def compact(
         self, model: StateModel, *, full: bool = False, workers: int | None = None, progress: Progress | None = None
     ) -> BuildReport:
-        """Fold what was taught and removed into the parts, or make one part of all: see `knnmt.build.compact`."""
+        """Seal what was taught, erase what was removed, and merge parts: see `knnmt.build.compact`."""
         return compact(self, model, full=full, workers=workers, progress=progress)
 
 
 def open_stores(paths: str | Path | Paths) -> Datastore | Memories:
-    """Open a store, or several together, of which the last one learns; a mapping gives each its weight in p_kNN."""
+    """Open one store, or several as one, of which the last learns. A mapping gives each store a weight in p_kNN."""
     if isinstance(paths, str | Path):
         return Datastore.open(paths)
     alone = len(paths) == 1 and not isinstance(paths, Mapping)

@@ -1,1 +1,1 @@
-"""Retrieval: what a sentence may see of a store, how a state is looked up in it, and how that is mixed in."""
+"""Retrieval: which entries a sentence may find, how its states are looked up, and how the result is mixed in."""

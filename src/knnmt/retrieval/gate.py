@@ -1,8 +1,7 @@
-"""A gate: λ of each beam by a small network, from what its step shows of the store and of the model.
+"""A gate: a small network that predicts λ of each beam from its neighbours and the model's probabilities.
 
-It is trained by `knnmt tune` (`knnmt.tune.gate`), and lies beside the settings that it belongs to. What it sees costs
-no pass over the vocabulary, and is the same however often a token is among the neighbours and whatever else is in the
-batch.
+`knnmt tune` trains it (`knnmt.tune.gate`) and stores it beside its settings. Its features need no pass over the
+vocabulary. They do not depend on how often a token is among the neighbours, nor on the rest of the batch.
 """
 
 from collections.abc import Mapping

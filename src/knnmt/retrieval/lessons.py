@@ -1,9 +1,9 @@
-"""What was taught, looked up beside a system's own entries. It counts whatever the settings say: whoever corrects a
+"""Lessons, looked up beside a system's own entries. They count whatever the settings say: whoever corrects a
 translation wants to see the correction, also with a small λ, a gate, or a system that sees little of the store.
 
-A lesson is heard in sentences with most of its words, where its state is much nearer than anything that the system
-found; and the nearer it is, the more it counts: p = λ_l·p_lessons + (1 − λ_l)·p, with p what model and store make of
-the step without lessons.
+A lesson applies ("is heard") in sentences that have most of its words, where its state is much nearer than anything
+that the system found. The nearer it is, the more it counts: p = λ_l·p_lessons + (1 − λ_l)·p, where p is the
+distribution of model and store without lessons.
 """
 
 from typing import NamedTuple

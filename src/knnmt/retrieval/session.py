@@ -1,4 +1,4 @@
-"""A sentence's session with a store: what it may see, selected once, is mixed into the model's scores at every step."""
+"""A sentence's session with a store: candidates are selected once, and mixed into the model's scores at every step."""
 
 from collections.abc import Collection
 from typing import NamedTuple

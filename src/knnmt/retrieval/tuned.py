@@ -1,4 +1,4 @@
-"""Settings of retrieval with the gate that belongs to them: what `knnmt tune` writes, and what a store was tuned to."""
+"""Retrieval settings with their gate: what `knnmt tune` writes, and what a store was tuned to."""
 
 import json
 from dataclasses import dataclass

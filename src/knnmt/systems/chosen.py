@@ -1,4 +1,4 @@
-"""What a sentence may see, as rows of numbers; and the k nearest of chosen entries, which several systems look up."""
+"""The candidates of a sentence, as rows of numbers, and their k nearest, which several systems look up."""
 
 import torch
 from torch import Tensor

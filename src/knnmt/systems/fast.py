@@ -1,5 +1,5 @@
-"""Fast kNN-MT (Meng et al. 2022): a sentence sees the entries linked to the c nearest training tokens of the type of
-each of its source tokens.
+"""Fast kNN-MT (Meng et al. 2022): a sentence sees the entries linked to the c nearest training tokens of each source
+token's type.
 
 A token of a type that was never stored selects nothing. In a type with very many tokens, only those of the clusters
 nearest to the source token are compared.

@@ -1,4 +1,4 @@
-"""Prototypes: entries of one source type and one target token, gathered by their keys, are looked up as one.
+"""Prototypes: entries of one source type and one target token, clustered by their keys, are looked up as one.
 
 A sentence sees the c prototypes of each source token's type whose source means are nearest. A step ranks them by
 log count − d/T, with d the distance of the target mean.

@@ -14,7 +14,7 @@ Adapt = Literal["constant", "distance", "learned"]
 
 
 class RetrievalSettings(Settings):
-    """How a store is searched, and how much what is found counts. Distances are in the store's metric."""
+    """How a store is searched, and how much its neighbours count. Distances are in the store's metric."""
 
     system: str = Field(default="auto", description="retrieval system; auto: the best that the store has")
     # None, or "all" where a file cannot say that: a whole cluster (faster)

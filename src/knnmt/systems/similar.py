@@ -1,7 +1,7 @@
-"""Similar: of each source token's type the c best tokens, by their own distance and by how similar their segments are
-to the sentence (BM25); and all entries of the most similar segments.
+"""Similar: for each source token, the c best training tokens of its type, by their own distance and by how similar
+their segments are to the sentence (BM25); and all entries of the most similar segments.
 
-States are projected to few numbers, each in a byte. p_kNN is the softmax over everything that the sentence sees.
+States are projected to few numbers, each in a byte. p_kNN is the softmax over all candidates of the sentence.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""What a system is: everything that the rest of the product needs to know about it."""
+"""The interface of a system: everything that the rest of the product needs to know about it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """Texts in, translations out.
 
-`Translator` is the door. A text goes through the pipeline (`pipeline`), which keeps white space, splits sentences and
-protects spans, and asks for translations of lines (`lines`): as the store has them verbatim, or by the search
-(`search`).
+`Translator` is the entry point. A text goes through the pipeline (`pipeline`), which keeps white space, splits
+sentences and protects spans. The pipeline gets translations of lines (`lines`) verbatim from the store, or by the
+search (`search`).
 """
 
 from knnmt.decode.settings import TranslateSettings

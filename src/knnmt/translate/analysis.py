@@ -1,4 +1,4 @@
-"""What is to be translated, before anything is: words and segments by how well a translation memory matches them."""
+"""Count the work before anything is translated: words and segments by how well a translation memory matches them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

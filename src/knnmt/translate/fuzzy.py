@@ -4,8 +4,8 @@ The score is 1 - distance / words of the longer text, with the word-level Levens
 punctuation; a text that the store has verbatim scores 1, and one that differs in case or punctuation only 0.99.
 
 A segment that scores at least `least` shares so many words with the text that it has one of the text's rarest words,
-and its length is near the text's. So each text looks only at the segments with these words, in order of their length;
-the distance takes one step a word, by bits (Myers 1999). The result is that of comparing all segments.
+and its length is near the text's. So each text is compared only with the segments that have these words, in order of
+their length; the distance takes one step per word, by bits (Myers 1999). The result equals comparing all segments.
 """
 
 import re

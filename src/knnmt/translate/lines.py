@@ -1,4 +1,5 @@
-"""Translations of lines: as the store has them verbatim, else by the search, and again where that went astray."""
+"""Translations of lines: verbatim from the store, else by the search; searched again without the store where that is
+a false match."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

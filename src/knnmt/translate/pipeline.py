@@ -1,4 +1,4 @@
-"""The way of a text through the translator: in sentences, its spans protected, white space kept, and checked.
+"""The pipeline of a text: split into sentences, protect spans, keep white space, translate, check.
 
 A text that the store contains verbatim comes out as the store has it. Any other is split into lines and sentences, and
 those go to the model with their protected spans written in a form that it copies (`knnmt.text.carry`). What comes back

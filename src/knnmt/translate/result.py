@@ -1,4 +1,4 @@
-"""The translation of a text, and how those of its pieces make one."""
+"""The translation of a text, and how to join those of its pieces."""
 
 import itertools
 from collections.abc import Sequence
@@ -12,14 +12,16 @@ from knnmt.text.terms import TermUse
 
 @dataclass(frozen=True)
 class Translation:
-    """A translated text; alternatives are other translations of the same.
+    """A translated text.
 
-    `score` is its log-probability over length^penalty: with the usual penalty of 1, the mean of its tokens.
-    `evidence` says where each token comes from, if that was asked for. `match` is the segment of the store that
-    contains the text verbatim: its target is the translation then, and `score` is 0, that of a certain one; `memory` is
-    the name of the store that it is from. `codes` are the inline codes, where the source had any. `problems` says what
-    the checks found and could not mend: the translation is the source then, or the store's, unchanged. `terms` says
-    what became of the glossary's terms in the text, where a glossary was given.
+    score: the log-probability over length^penalty: with the usual penalty of 1, the mean of the tokens
+    alternatives: other translations of the same text, best first
+    evidence: where each token comes from (`TranslateSettings(evidence=True)`)
+    match: the segment of the store that contains the text verbatim; its target is the translation, and `score` is 0
+    memory: the name of the store that the match is from
+    codes: the inline codes, if the source had any
+    problems: what the checks found and could not fix; the translation is then the source, or the store's, unchanged
+    terms: what became of each glossary term of the text
     """
 
     text: str

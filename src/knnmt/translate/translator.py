@@ -1,4 +1,4 @@
-"""`Translator`: text in, translations out, in order, however they are sorted and batched on the way."""
+"""`Translator`: texts in, translations out, in the order of the texts; they are sorted and batched on the way."""
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -41,18 +41,20 @@ FIRST_WINDOW = 64  # texts of a stream that are translated first, so that someth
 
 
 class Translator:
-    """Translates with a pretrained model and, where one is given, with a store of translations.
+    """Translates with a pretrained model and, if one is given, a store of translations.
 
     >>> Translator().translate(["Guten Morgen!"])[0].text
     >>> Translator(store="store", system="fast").translate(["Klicken Sie auf Speichern."])[0].text
     >>> Translator(langs="en-de").translate(["Good morning!"])[0].text
 
-    Several stores are searched as one, and the last of them learns: `Translator(model, ["company", "project"])`, or
-    `{"company": 1, "project": 2}` with their weights in p_kNN.
-    `system` is `base` or one of those that retrieve; `retrieval` sets more than its name; by default both are what the
-    store was tuned for, if it was. `left_out` are numbers of the store's segments that are not used, as
-    `Overlaps.segments` gives them. A ready `retriever` takes the place of store, system, retrieval and left_out.
-    `trace` observes the work (`knnmt.trace`). A model by name is loaded with the rest (`knnmt.model.checkpoint.load`).
+    model: `mini` (embedded), a folder, a hub id, or a loaded model
+    store: a folder or an open store. Several are searched as one, and the last of them learns:
+    `Translator(model, ["company", "project"])`, or `{"company": 1, "project": 2}` with their weights in p_kNN
+    system, retrieval: the retrieval system (or `base`) and its settings; by default those that the store was tuned for
+    left_out: numbers of the store's segments to ignore, as `Overlaps.segments` has them
+    retriever: replaces store, system, retrieval and left_out
+    trace: observes the work (`knnmt.trace`)
+    device, precision, langs, shortlist: how to load a model by name (`knnmt.model.checkpoint.load`)
     """
 
     def __init__(
@@ -95,7 +97,7 @@ class Translator:
             self.retriever = Retriever(store, self.model.device, chosen.settings, gate=chosen.gate, left_out=left_out)
 
     def using(self, system: str | None = None, *, weight: float | None = None) -> "Translator":
-        """A translator with another system or weight λ that shares model, store and what was read of it."""
+        """A translator with another system or weight λ that shares the model and the open store."""
         if self.store is None and system not in (None, "base"):
             raise UsageError(f"the system {system} needs a store: make one with `knnmt build`")
         other = copy(self)
@@ -113,20 +115,20 @@ class Translator:
         return other
 
     def add(self, segments: Sequence[Segment], *, bad: Callable[[DataError], None] | None = None) -> Added:
-        """Teach segments: the next translation knows them, here and in whatever opens the store.
+        """Teach segments: the next translation uses them, in this process and in any that opens the store.
 
-        They are on disk when this returns. A segment with an id takes the place of the one with that id; one without
-        takes the place of what was taught for the same source text. Those that cannot be learnt are told to `bad`;
-        without it, the first of them is raised and nothing is stored.
+        They are on disk when this returns. A segment with an id replaces the one with the same id; a segment without
+        one replaces what was taught for the same source text. `bad` is called with an error for each segment that
+        cannot be learnt; without it, the first such error is raised and nothing is stored.
         """
         return self._memory().add(segments, self.model, bad=bad)
 
     def remove(self, ids: Sequence[str]) -> list[str]:
-        """Remove segments from the store: the next translation knows nothing of them. Gives the ids that were there."""
+        """Remove segments from the store: the next translation ignores them. Returns the ids that were found."""
         return self._memory().remove(ids)
 
     def prepare(self) -> None:
-        """Load now what the first translation, and the first lesson, would have to wait for."""
+        """Load now what the first translation and the first lesson would otherwise wait for."""
         want()
         self.translate(["."], LINES)
         if self.model.device.type == "cuda":  # kernels of large batches are others
@@ -135,7 +137,7 @@ class Translator:
             self.store.aligner().align(Bitext.from_pairs([([0], [0])]))
 
     def refresh(self) -> bool:
-        """Take up what other processes have taught the store, or removed; says whether there was anything."""
+        """Load what other processes have taught the store or removed from it. Returns whether anything changed."""
         return self.store is not None and self.store.refresh()
 
     def _memory(self) -> AnyStore:
@@ -151,11 +153,11 @@ class Translator:
         glossary: Glossary | None = None,
         between: Callable[[], None] | None = None,
     ) -> list[Translation]:
-        """Translate texts, one translation each, in their order; an empty text stays empty.
+        """Translate texts: one translation each, in the same order; an empty text stays empty.
 
-        White space around and between lines and sentences is kept, protected spans come out as they went in. Terms of
-        the glossary are used where they fit; `Translation.terms` says where.
-        `between` is called before each step of the search: it may take its time, and what it raises ends the work.
+        White space around and between lines and sentences is kept, and protected spans come out as they went in. Terms
+        of the glossary are used where they fit; `Translation.terms` reports on each.
+        `between` is called before each step of the search; an exception it raises cancels the translation.
         """
         if isinstance(texts, str):
             raise TypeError("translate takes a list of texts: write translate([text])")
@@ -180,8 +182,8 @@ class Translator:
         return [len(ids) for ids in self.model.tokenizer.encode_source(texts)]
 
     def pieces(self, text: str) -> list[str]:
-        """The text, cut where it is too long for the model: the translations of the pieces, one after the other, make
-        that of the text."""
+        """Split a text that is too long for the model. The translations of the pieces, concatenated, are that of the
+        text."""
         if self._lines(TranslateSettings()).matches(one_line(text)):
             return [text]  # it is taken from the store as a whole
         return pieces_of(text, self.sizes, self.model.max_source)
@@ -195,9 +197,9 @@ class Translator:
         window: int = 1024,
         progress: Callable[[int], None] | None = None,
     ) -> Iterator[Translation]:
-        """Translate as texts come, `window` of them at a time: sorted and batched inside, given back in order.
+        """Translate a stream of texts, `window` at a time: sorted and batched inside, returned in order.
 
-        `progress` is called with the number of texts that were translated since it was called before.
+        `progress` is called with the number of texts translated since its last call.
         """
         settings = settings or TranslateSettings()
         first, size, iterator = 0, min(window, FIRST_WINDOW), iter(texts)
@@ -262,7 +264,7 @@ def _short(tag: str | None) -> str | None:
 
 
 def check_text(text: object, number: int) -> None:
-    """Refuse what is no text: half of a surrogate pair is no character and cannot be encoded."""
+    """Refuse what is not a string, and lone surrogates, which cannot be encoded."""
     if not isinstance(text, str):
         raise UsageError(f"text {number} is {text!r:.60}, of type {type(text).__name__}: texts are strings (str)")
     try:
