@@ -10,10 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from knnmt.buffers import Buffers
 from knnmt.search.compiled_softmax import CompiledSoftmax
 from knnmt.search.cuda import FusedSoftmax
 from knnmt.search.mix import Falling, mix
-from knnmt.search.nearest import Buffers
 from knnmt.search.rows import Keys, ProjectedRows
 from knnmt.search.softmax import Softmax
 from knnmt.settings import Metric

@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from knnmt.buffers import Buffers
 from knnmt.search.compiled_softmax import CompiledSoftmax
 from knnmt.search.cuda import ScaledSoftmax
-from knnmt.search.nearest import Buffers
 from knnmt.search.rows import Keys, ProjectedRows
 from knnmt.search.softmax import Shares, Softmax
 from knnmt.settings import Metric

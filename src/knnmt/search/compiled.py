@@ -12,13 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from knnmt.buffers import Buffers
 from knnmt.loops import compiled, element, last_begun, prefetch, put, share_out
 from knnmt.search.compiled_entries import gather_entries
 from knnmt.search.compiled_matches import match
 from knnmt.search.compiled_mix import mix
 from knnmt.search.compiled_softmax import CompiledSoftmax
 from knnmt.search.matches import Asked, Index, Limits, Matches, PartLinks
-from knnmt.search.nearest import Buffers, BySentence, unpack
+from knnmt.search.nearest import BySentence, unpack
 from knnmt.search.products import multiply_bytes, multiply_halves
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
 from knnmt.search.search import Chosen, Ranges, Search, grouped
@@ -128,8 +129,8 @@ class HalfTable(BySentence):
         lasts = torch.where(missing, 0, places + 1).amax(dim=1) if self.count else numbers.new_zeros(len(numbers))
         there = places < lasts[:, None]
         chosen = numbers[there].clamp_min_(0)
-        memory = buffers.lend(self, (-(-len(chosen) * width // 2),)).view(torch.float16)
-        values = memory[: len(chosen) * width].view(-1, width)
+        memory, _ = buffers.lend(self, -(-len(chosen) * width // 2))
+        values = memory.view(torch.float16)[: len(chosen) * width].view(-1, width)
         norms = torch.empty(len(chosen))
         take([block.values for block in keys.blocks], keys.starts, chosen, values)
         take([block.norms for block in keys.blocks], keys.starts, chosen, norms)

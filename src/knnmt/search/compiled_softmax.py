@@ -13,12 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from knnmt.buffers import Buffers
 from knnmt.loops import compiled, largest, logarithms, powers_of_two, share_out
 from knnmt.model.panels import multiply
 from knnmt.model.tiles import COLUMNS, MIXED, ROWS, tile
 from knnmt.search.compiled_mix import mix_row
 from knnmt.search.mix import Falling
-from knnmt.search.nearest import Buffers
 from knnmt.search.rows import Keys, ProjectedRows
 from knnmt.search.softmax import Shares, Softmax, sorted_by_token
 from knnmt.settings import Metric
@@ -48,7 +48,8 @@ class CompiledSoftmax(Softmax):
         size = HEAD + COLUMNS * keys.width
         starts = np.zeros(len(counts) + 1, np.int64)
         np.cumsum(panels * size, out=starts[1:])
-        laid_out = buffers.lend(self, (int(starts[-1]) // 4,)).view(torch.int8).numpy()
+        memory, _ = buffers.lend(self, int(starts[-1]) // 4)
+        laid_out = memory.view(torch.int8).numpy()
         chosen, distinct = np.empty(shape, np.int64), np.empty(shape, np.int64)
         runs, shapes = np.empty(shape, np.int32), np.empty((shape[0], 2), np.int64)
         given = numbers.numpy(), tokens.numpy()

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from knnmt.buffers import Buffers
 from knnmt.search.matches import Asked, Index, Limits, Matches, match, squared
 from knnmt.search.metric import distance
 from knnmt.search.mix import Falling
-from knnmt.search.nearest import BLOCK, Buffers, Table
+from knnmt.search.nearest import BLOCK, Table
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
 from knnmt.search.search import Search
 from knnmt.search.softmax import Shares, Softmax

@@ -11,9 +11,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from knnmt.buffers import Buffers
 from knnmt.search.matches import Asked, Index, Limits, Matches, PartLinks, match
 from knnmt.search.mix import merge, mix
-from knnmt.search.nearest import Buffers, Table, least, pack, runs, unpack
+from knnmt.search.nearest import Table, least, pack, runs, unpack
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows, gather
 from knnmt.search.softmax import Softmax
 

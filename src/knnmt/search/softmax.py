@@ -9,9 +9,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from knnmt.buffers import Buffers
 from knnmt.search.metric import distance
 from knnmt.search.mix import Falling
-from knnmt.search.nearest import Buffers, BySentence, Table
+from knnmt.search.nearest import BySentence, Table
 from knnmt.search.rows import Keys, ProjectedRows
 from knnmt.settings import Metric
 
