@@ -13,29 +13,27 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from knnmt.buffers import Buffers
-from knnmt.loops import compiled, element, last_begun, prefetch, put, share_out
+from knnmt.loops import HALF_BITS, HALF_SHIFT, compiled, element, fetch, last_begun, prefetch, put, share_out
 from knnmt.search.compiled_entries import gather_entries
 from knnmt.search.compiled_matches import match
 from knnmt.search.compiled_mix import mix
 from knnmt.search.compiled_softmax import CompiledSoftmax
 from knnmt.search.matches import Asked, Index, Limits, Matches, PartLinks
 from knnmt.search.nearest import BySentence, unpack
-from knnmt.search.products import multiply_bytes, multiply_halves
+from knnmt.search.products import TOGETHER, multiply
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
 from knnmt.search.search import Chosen, Ranges, Search, grouped
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
-TOGETHER = 5  # queries that a row is compared with when it is read: a usual number of beams
 BLOCK = 1 << 17  # numbers of rows that stay in the cache while all queries are compared with them
 NOTHING = 0x7F800000 << 32  # an infinite distance and the number 0, packed
-AHEAD, LINE = 4, 64  # blocks whose rows are fetched ahead, and the bytes of a cache line
+AHEAD = 4  # blocks whose rows are fetched ahead
 WORTH = 1 << 13  # row comparisons that are worth a thread
 
-# A float16's bits, shifted into a float32 with the sign moved to the front, are the same number times 2^-112. Queries
-# are scaled up to make up for that; the rest is applied to the product, since 2^112 might overflow a float32.
-KEPT = np.int32(0x8FFFE000 - (1 << 32))
+# A float16 is read as 2^-112 times itself (`loops.HALF_BITS`). Queries are scaled up to make up for that; the rest is
+# applied to the product, since 2^112 might overflow a float32.
 LARGER, REST, ONE, UP = 2.0**100, np.float32(2.0**12), np.float32(1.0), np.float32(2.0**112)
 UNKNOWN = -1.0  # a squared norm that is computed when its row is first compared
 
@@ -233,7 +231,9 @@ def _search(
         values, norms, number = blocks[block]
         for group in range(first, last):
             if group + AHEAD < last:
-                _fetch(values, norms, starts[block, group + AHEAD], size * width)
+                ahead = starts[block, group + AHEAD]  # rows of many blocks lie far apart
+                fetch(values + ahead * size * width, size * width)
+                prefetch(norms + 4 * ahead)
             for start in range(starts[block, group], stops[block, group], together):
                 stop = min(start + together, stops[block, group])
                 for begin in range(begins[group], ends[group], TOGETHER):
@@ -242,14 +242,6 @@ def _search(
                         values, norms, number, size, members, start, stop, queries, own, which, begin, end, found,
                         scratch,
                     )  # fmt: skip
-
-
-@compiled
-def _fetch(values: int, norms: int, row: int, size: int) -> None:
-    """Have a row of `size` bytes, and its norm, on the way to the cache: rows of many blocks lie far apart."""
-    for at in range(0, size, LINE):
-        prefetch(values + row * size + at)
-    prefetch(norms + 4 * row)
 
 
 @compiled
@@ -273,10 +265,7 @@ def _compare(
     for place in range(start, stop):
         at_row = np.int64(members[place]) if len(members) else place
         row = values + at_row * width * size
-        if size == 1:
-            multiply_bytes(count, row, width, a, b, c, d, e, products)
-        else:
-            multiply_halves(count, row, width, a, b, c, d, e, products)
+        multiply(size, count, row, width, a, b, c, d, e, products)
         norm = element(0, norms, at_row)
         if norm < np.float32(0.0):
             norm = _norm(row, width)
@@ -293,7 +282,7 @@ def _norm(row: int, width: int) -> Any:
     """The squared length of a float16 row, by its address."""
     total = np.float32(0.0)
     for at in range(width):
-        x = np.int32((element(16, row, at) << np.int32(13)) & KEPT).view(np.float32) * UP
+        x = np.int32((element(16, row, at) << np.int32(HALF_SHIFT)) & np.int32(HALF_BITS)).view(np.float32) * UP
         total += x * x
     return total
 
