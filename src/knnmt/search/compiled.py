@@ -19,6 +19,7 @@ from knnmt.search.compiled_matches import match
 from knnmt.search.compiled_mix import mix
 from knnmt.search.compiled_softmax import CompiledSoftmax
 from knnmt.search.matches import Asked, Index, Limits, Matches, PartLinks
+from knnmt.search.metric import Decay
 from knnmt.search.nearest import BySentence, unpack
 from knnmt.search.products import TOGETHER, multiply
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
@@ -45,9 +46,9 @@ class CompiledSearch(Search):
         """The rows `numbers` (B, N) of keys, none where -1."""
         return HalfTable(self.buffers, keys, numbers) if keys.plain else super().table(keys, numbers)
 
-    def softmax(self, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor) -> CompiledSoftmax:
+    def softmax(self, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor, decay: Decay) -> CompiledSoftmax:
         """The rows `numbers` (B, N) of keys, none where -1, each with its token (B, N): all of them get a share."""
-        return CompiledSoftmax(self.buffers, keys, numbers, tokens)
+        return CompiledSoftmax(self.buffers, keys, numbers, tokens, decay)
 
     def match(self, index: Index, asked: Asked, limits: Limits) -> Matches:
         """The stored tokens that match those of sentences."""

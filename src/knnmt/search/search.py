@@ -13,6 +13,7 @@ from torch import Tensor
 
 from knnmt.buffers import Buffers
 from knnmt.search.matches import Asked, Index, Limits, Matches, PartLinks, match
+from knnmt.search.metric import Decay
 from knnmt.search.mix import merge, mix
 from knnmt.search.nearest import Table, least, pack, runs, unpack
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows, gather
@@ -114,9 +115,9 @@ class Search:
         """The rows `numbers` (B, N) of keys, none where -1."""
         return self.make(keys, numbers.clamp_min(0), numbers < 0)
 
-    def softmax(self, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor) -> Softmax:
+    def softmax(self, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor, decay: Decay) -> Softmax:
         """The rows `numbers` (B, N) of keys, none where -1, each with its token (B, N): all of them get a share."""
-        return Softmax(self.buffers, keys, numbers, tokens)
+        return Softmax(self.buffers, keys, numbers, tokens, decay)
 
     def match(self, index: Index, asked: Asked, limits: Limits) -> Matches:
         """The stored tokens that match those of sentences."""

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from knnmt.search.matches import Asked, Index, Limits, PartIndex, PartLinks
-from knnmt.search.mix import Falling
+from knnmt.search.metric import Decay
+from knnmt.search.mix import Falling, Scores
 from knnmt.search.nearest import runs
 from knnmt.search.rows import Keys, ProjectedRows
 from knnmt.store.schema import Array, declare, offsets
@@ -61,10 +62,11 @@ class All(Candidates):
         self.stretch = _stretch(lengths, _hidden_segments(view)[1])[:, None]
         tokens = view["target_ids"][entries.clamp_min(0)].long()
         self.tokens = tokens.masked_fill(entries < 0, -1)
-        groups = _projections(view, "target")
+        groups, decay = _projections(view, "target"), Decay(view.metric, self.temperature)
+        own = [entries if len(groups) == 1 else group.local(entries) for group in groups]
         self.groups = [
-            (group, view.search.softmax(group.rows, entries if len(groups) == 1 else group.local(entries), tokens))
-            for group in groups
+            (group, view.search.softmax(group.rows, numbers, tokens, decay))
+            for group, numbers in zip(groups, own, strict=True)
         ]
 
     def offered(self) -> Tensor:
@@ -75,7 +77,7 @@ class All(Candidates):
         """All of them."""
         columns = []
         for group, softmax in self.groups:
-            distances = softmax.distances(states, self.view.metric)
+            distances = softmax.distances(states)
             numbers, tokens = softmax.listed()
             entries = torch.where(numbers < 0, -1, numbers + group.start)
             columns.append((*(each[:, None].expand(distances.shape) for each in (entries, tokens)), distances))
@@ -84,8 +86,7 @@ class All(Candidates):
 
     def neighbours(self, states: Tensor) -> Neighbours:
         """Their distribution."""
-        summed, metric = len(self.groups) > 1, self.view.metric
-        found = [softmax.shares(states, self.temperature, metric, summed=summed) for _, softmax in self.groups]
+        found = [softmax.shares(states, summed=len(self.groups) > 1) for _, softmax in self.groups]
         if len(found) == 1:
             return Neighbours(*found[0][:3])
         tokens = torch.cat([each.tokens for each in found], dim=2)
@@ -94,14 +95,9 @@ class All(Candidates):
         nearest = torch.stack([each.nearest for each in found]).amin(dim=0)
         return Neighbours(*self.view.search.merge(tokens, scores), nearest)
 
-    def mix(
-        self, states: Tensor, logits: Tensor, normaliser: Tensor, places: Tensor | None, falling: Falling
-    ) -> tuple[Tensor, Tensor] | None:
+    def mix(self, states: Tensor, scores: Scores, falling: Falling) -> tuple[Tensor, Tensor] | None:
         """Mix their distribution into logits in one loop, where there is one."""
-        if len(self.groups) > 1:
-            return None
-        (_, softmax), metric = self.groups[0], self.view.metric
-        return softmax.mix(states, self.temperature, metric, self.stretch, falling, logits, normaliser, places)
+        return None if len(self.groups) > 1 else self.groups[0][1].mix(states, scores, falling, self.stretch)
 
     def felt(self, nearest: Tensor) -> Tensor:
         """Less than it is in a long sentence."""
