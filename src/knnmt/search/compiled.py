@@ -18,7 +18,8 @@ from knnmt.search.compiled_entries import gather_entries
 from knnmt.search.compiled_matches import match
 from knnmt.search.compiled_mix import mix
 from knnmt.search.compiled_softmax import CompiledSoftmax
-from knnmt.search.matches import Asked, Index, Limits, Matches, PartLinks
+from knnmt.search.entries import PartLinks
+from knnmt.search.matches import Asked, Index, Limits, Matches
 from knnmt.search.metric import Decay
 from knnmt.search.nearest import BySentence, unpack
 from knnmt.search.products import TOGETHER, multiply

@@ -153,6 +153,7 @@ class FusedSoftmax(ScaledSoftmax):
     """The same, looked up and mixed in by two kernels."""
 
     by_sentence = (*ScaledSoftmax.by_sentence, "_rows", "_free", "_counts")
+    summing = False  # kernels sum up by token; torch does only where λ is learned, or a root is taken
 
     def __init__(self, kernels: Any, *given: Any) -> None:
         super().__init__(*given)

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from knnmt.buffers import Buffers
-from knnmt.search.matches import Asked, Index, Limits, Matches, PartLinks, match
+from knnmt.search.entries import PartLinks, gather_entries
+from knnmt.search.matches import Asked, Index, Limits, Matches, match
 from knnmt.search.metric import Decay
 from knnmt.search.mix import merge, mix
 from knnmt.search.nearest import Table, least, pack, runs, unpack
@@ -129,9 +130,9 @@ class Search:
 
     def entries(
         self, parts: Sequence[PartLinks], hidden: Tensor | None, sentence: Tensor, tokens: Tensor, segments: Tensor
-    ) -> Tensor | None:
-        """The entries that sentences see, as `search.compiled_entries` says; None where there is no such loop."""
-        return None
+    ) -> Tensor:
+        """The entries that sentences see, as `search.entries` says."""
+        return gather_entries(parts, hidden, sentence, tokens, segments)
 
     def mix(self, logits: Tensor, normaliser: Tensor, tokens: Tensor, log_p: Tensor, weight: Tensor) -> Tensor:
         """Mix p_kNN into logits in place, as `search.mix.mix` says."""

@@ -42,6 +42,7 @@ class Softmax(BySentence):
     """
 
     by_sentence: tuple[str, ...] = ("numbers", "tokens", "_runs", "_table")
+    summing = True  # whether every step needs the runs: made in one, they would have it wait for the device
 
     def __init__(
         self, buffers: Buffers, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor, decay: Decay
@@ -49,7 +50,7 @@ class Softmax(BySentence):
         self.buffers, self.keys, self.decay = buffers, keys, decay
         self.numbers, self.tokens = sorted_by_token(numbers, tokens)
         self._table: Table | None = None
-        self._runs: Runs | None = None
+        self._runs = Runs(self.numbers, self.tokens) if self.summing else None
 
     @property
     def table(self) -> Table:

@@ -10,13 +10,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from knnmt.search.matches import Asked, Index, Limits, PartIndex, PartLinks
+from knnmt.search.entries import PartLinks
+from knnmt.search.matches import Asked, Index, Limits, PartIndex
 from knnmt.search.metric import Decay
 from knnmt.search.mix import Falling, Scores
-from knnmt.search.nearest import runs
 from knnmt.search.rows import Keys, ProjectedRows
 from knnmt.store.schema import Array, declare, offsets
-from knnmt.systems.chosen import as_rows, linked
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Candidates, Defaults, Found, Neighbours, Source, System
 from knnmt.systems.view import View, none_visible
@@ -123,15 +122,7 @@ def near_entries(view: View, source: Source, c: int | None, segments: int) -> Te
     taken = _suited(source.mask.sum(dim=1)) if c is None else torch.full((batch,), c, device=types.device)
     limits = Limits(BEST, OFFERED, taken, (BY_STATE * taken).ceil().long(), ALIKE)
     tokens, best = view.search.match(_index(view), _asked(view, sentence, types, states), limits)
-    gathered = view.search.entries(_links(view), view.hidden, sentence, tokens, best[:, :segments])
-    if gathered is not None:
-        return gathered
-    query, place = (tokens >= 0).nonzero(as_tuple=True)
-    owner, entries = linked(view, sentence[query], tokens[query, place])
-    owners, slot = (best[:, :segments] >= 0).nonzero(as_tuple=True)
-    begin, size = view.runs("target_offsets", best[owners, slot])
-    whole = view.visible(owners.repeat_interleave(size), runs(begin, size))
-    return as_rows(torch.cat((owner, whole[0])), torch.cat((entries, whole[1])), batch, view.count("entries"))
+    return view.search.entries(_links(view), view.hidden, sentence, tokens, best[:, :segments])
 
 
 def _suited(lengths: Tensor) -> Tensor:
