@@ -29,6 +29,7 @@ ORDER = (
         "files",
         "tensor_files",
         "allocator",
+        "buffers",
         "optional",
         "trace",
     ),

@@ -19,6 +19,10 @@ from knnmt.jit import intrinsic, jit
 
 compiled = jit(fastmath={"nnan", "nsz", "arcp", "contract", "reassoc"})
 
+LINE = 64  # bytes of a cache line
+HALF_SHIFT, HALF_BITS = 13, 0x8FFFE000 - (1 << 32)
+"""A float16's bits, shifted so far in an int32, and these of them kept, are the float32 that is 2^-112 times it."""
+
 
 def share_out(loop: Callable[..., Any], sizes: NDArray[np.int64], least: int, *arguments: Any) -> None:
     """Call loop(first, last, *arguments) for all items, in parts of about the same size, on as many threads as torch's.
@@ -125,6 +129,13 @@ def prefetch(context: Any, address: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64), write
+
+
+@compiled
+def fetch(address: int, size: int) -> None:
+    """Have so many bytes at an address on the way to the cache, without waiting for them."""
+    for at in range(address, address + size, LINE):
+        prefetch(at)
 
 
 @intrinsic

@@ -3,37 +3,13 @@
 import numpy as np
 import torch
 
-from knnmt.decode.paths import FIRST_STEPS, KEPT, Memory, PathCache
+from knnmt.decode.paths import FIRST_STEPS, PathCache
 from knnmt.model.transformer import Encoded
-
-
-class Owner:
-    """Who has memory, until it is collected."""
 
 
 def encoded(batch: int = 2) -> Encoded:
     pair = torch.zeros(batch, 2, 3, 4), torch.zeros(batch, 2, 3, 4)
     return Encoded(torch.zeros(batch, 3, 8), torch.ones(batch, 3, dtype=torch.bool), None, (pair,))
-
-
-def test_memory_is_lent_again_when_its_owner_is_gone() -> None:
-    memory, owner, other = Memory(), Owner(), Owner()
-    first, _ = memory.lend(owner, 100)
-    second, _ = memory.lend(other, 50)
-    assert not np.shares_memory(first, second)
-    del owner
-    again, _ = memory.lend(Owner(), 60)
-    assert again is first
-    assert len(memory.lend(Owner(), 101)[0]) == 101  # what is too small is not lent
-
-
-def test_very_much_memory_is_not_kept() -> None:
-    memory = Memory()
-    lent, give_back = memory.lend(Owner(), 1)
-    memory._take_back(np.empty(KEPT + 1, np.float32))  # never touched, so that it takes no memory
-    assert len(memory.lend(Owner(), 1)[0]) == 1
-    assert not give_back.alive
-    assert len(lent) == 1
 
 
 def test_a_cache_that_grows_keeps_the_past_of_those_who_are_left() -> None:

@@ -10,9 +10,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from knnmt.buffers import Buffers
 from knnmt.search import Chosen, Search, compiled
-from knnmt.search.compiled import BLOCK, TOGETHER, CompiledSearch, HalfTable, search
-from knnmt.search.nearest import Buffers, Table
+from knnmt.search.compiled import BLOCK, CompiledSearch, HalfTable, search
+from knnmt.search.nearest import Table
+from knnmt.search.products import TOGETHER
 from knnmt.search.rows import Keys, Rows
 
 from ..retrieval.examples import with_threads

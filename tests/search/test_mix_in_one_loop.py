@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 
 from knnmt.search.compiled_softmax import CompiledSoftmax
 from knnmt.search.cuda import FusedSoftmax
-from knnmt.search.mix import Falling, mix
-from knnmt.search.nearest import Buffers
-from knnmt.search.rows import Keys, ProjectedRows
+from knnmt.search.mix import Falling, Scores, mix
 from knnmt.search.softmax import Softmax
 from knnmt.settings import Metric
 
-VOCABULARY = 40
+from .drawn import VOCABULARY, draw
 
 
 class Way(NamedTuple):
@@ -53,37 +51,33 @@ def test_looking_up_and_mixing(
 ) -> None:
     """Also when sentences have left, where nothing was found, where λ is 0, with a shortlist's places, and with rows in
     several portions."""
-    made = torch.Generator().manual_seed(seed)
+    case = draw(seed, batch, beams, rows, fusing.device)
 
     def normal(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=made).to(fusing.device)
+        return torch.randn(*shape, generator=case.made).to(fusing.device)
 
-    values = torch.randint(-127, 128, (300, 5), generator=made, dtype=torch.int8).to(fusing.device)
-    keys = Keys([ProjectedRows(values, normal(6, 5), normal(5), 0.03)])
-    numbers = torch.randint(-1, 300, (batch, rows), generator=made).to(fusing.device)
-    tokens = torch.randint(0, VOCABULARY, (batch, rows), generator=made).to(fusing.device)
     kept = torch.arange(batch)[seed % batch :].to(fusing.device)
-    states, stretch = 0.3 * normal(len(kept), beams, 6), 1.0 + normal(len(kept), 1).abs()
+    states, stretch = case.states[kept], 1.0 + normal(len(kept), 1).abs()
     logits = 3.0 * normal(len(kept), beams, VOCABULARY)
-    places = torch.randperm(VOCABULARY, generator=made).to(fusing.device) if narrowed else None
+    places = torch.randperm(VOCABULARY, generator=case.made).to(fusing.device) if narrowed else None
     normaliser, falling = logits.logsumexp(dim=2), Falling(0.8, slope, 0.8)
-    fused, plain = (kind(Buffers(fusing.device), keys, numbers, tokens) for kind in (fusing.make, Softmax))
+    fused, plain = (case.softmax(kind, metric) for kind in (fusing.make, Softmax))
     for each in (fused, plain):
         each.keep(kept)
-    given = states, 0.7, metric, stretch, falling
-    assert plain.mix(*given, logits, normaliser, places) is None
+    given = states, Scores(logits, normaliser, places), falling, stretch
+    assert plain.mix(*given) is None
 
-    shares = plain.shares(states, 0.7, metric)
+    shares = plain.shares(states)
     weight = (0.8 - slope * shares.nearest / stretch).clamp(0.0, 0.8) if slope else torch.full_like(normaliser, 0.8)
     weight = torch.where(shares.nearest < torch.inf, weight, 0.0)
     expected = logits.clone()
     placed = shares.tokens if places is None else places[shares.tokens]
     after = mix(expected, normaliser, placed, shares.log_p, weight)
     if fusing.kernels is None:
-        mixed = fused.mix(*given, logits, normaliser, places)
+        mixed = fused.mix(*given)
     else:
         with patch.object(fusing.kernels, "SUMMED", 64 if seed % 2 else 1024):
-            mixed = fused.mix(*given, logits, normaliser, places)
+            mixed = fused.mix(*given)
         if metric == "euclidean":  # which is not linear in what is multiplied
             assert mixed is None
             return

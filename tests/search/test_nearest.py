@@ -1,14 +1,13 @@
 """Nearest rows: NumPy's sort by (distance, number), with ties, infinities and zeros."""
 
-from threading import Thread
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knnmt.search.nearest import Buffers, Table, least, pack, runs, unpack
+from knnmt.buffers import Buffers
+from knnmt.search.nearest import Table, least, pack, runs, unpack
 from knnmt.search.rows import Keys, Rows
 
 # few values, so that ties are common; a zero, the least float that is not denormal, and what is not there
@@ -131,28 +130,6 @@ def test_memory_that_is_lent_again_holds_nothing_of_its_last_use() -> None:
         places.add(table.rows.data_ptr())
         del table
     assert len(places) == 1  # it is the same memory all along
-
-
-def test_memory_is_lent_inside_and_outside_of_inference_mode() -> None:
-    buffers, keys = Buffers(torch.device("cpu")), torch.randn(2, 40, 5, generator=torch.Generator().manual_seed(2))
-    wanted = table_of(keys).distances(keys)
-    for inference in (True, False, True):
-        with torch.inference_mode(inference):
-            assert torch.equal(table_of(keys, buffers).distances(keys), wanted)
-
-
-def test_memory_comes_back_also_while_some_is_being_lent() -> None:
-    """The garbage collector may run at any line, and then a table that was part of a cycle gives back its own."""
-    buffers = Buffers(torch.device("cpu"))
-
-    def collect_meanwhile() -> None:
-        with buffers._lock:
-            buffers._take_back(torch.empty(3))
-
-    thread = Thread(target=collect_meanwhile, daemon=True)
-    thread.start()
-    thread.join(timeout=10)
-    assert not thread.is_alive()
 
 
 def test_two_tables_at_once_have_memory_of_their_own() -> None:

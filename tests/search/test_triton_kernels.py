@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from knnmt.search.matches import squared
 from knnmt.search.mix import merge, mix
 
-VOCABULARY = 40
+from .drawn import VOCABULARY
 
 
 def device() -> torch.device:

@@ -8,9 +8,10 @@ import numpy as np
 from knnmt.build import stages
 from knnmt.build.context import Context
 from knnmt.csr import offsets_of
+from knnmt.search.entries import as_rows
 from knnmt.search.nearest import runs
 from knnmt.store.schema import Array, declare, offsets
-from knnmt.systems.chosen import Nearest, as_rows, linked
+from knnmt.systems.chosen import Nearest, linked
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Candidates, Source, System
 from knnmt.systems.table import register

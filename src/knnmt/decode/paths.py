@@ -5,43 +5,19 @@ leave the batch leave their keys where they are; `slots` says where those of the
 """
 
 import math
-import weakref
-from threading import RLock
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from knnmt.buffers import Buffers
 from knnmt.model.kernels import reorder
 from knnmt.model.transformer import Encoded, Transformer
 
 FIRST_STEPS = 32  # initial capacity, doubled when full
 KEPT = 1 << 26  # float32 that wait for their next use, at most: 256 MiB
-
-
-class Memory:
-    """The memory that was used last, for who needs such next: new memory costs a page fault for every 4 KiB of it."""
-
-    def __init__(self) -> None:
-        self._spare = np.empty(0, np.float32)
-        self._lock = RLock()  # reentrant: while memory is lent, the collector may return other memory
-
-    def lend(self, owner: object, size: int) -> tuple[NDArray[np.float32], "weakref.finalize[..., Any]"]:
-        """So many numbers or more, uninitialised, until the owner is collected, or the function is called."""
-        with self._lock:
-            spare, self._spare = self._spare, np.empty(0, np.float32)
-        lent = spare if len(spare) >= size else np.empty(size, np.float32)
-        return lent, weakref.finalize(owner, self._take_back, lent)
-
-    def _take_back(self, lent: NDArray[np.float32]) -> None:
-        with self._lock:
-            if len(self._spare) < len(lent) <= KEPT:
-                self._spare = lent
-
-
-PAST, SOURCE = Memory(), Memory()
+PAST, SOURCE = (Buffers(torch.device("cpu"), waiting=1, most=KEPT) for _ in range(2))
 
 
 class PathCache:
@@ -81,7 +57,7 @@ class PathCache:
         step = math.prod(before) * math.prod(after)
         memory, self._give_back = PAST.lend(self, step * steps)
         steps = len(memory) // step
-        self.keys = memory[: step * steps].reshape(*before, steps, *after)
+        self.keys: NDArray[np.float32] = memory.numpy()[: step * steps].reshape(*before, steps, *after)
 
     def keep(self, rows: Tensor) -> None:
         """Keep only these sentences. rows: (N,) int64."""
@@ -95,7 +71,7 @@ class SourceKeys:
         batch, heads, length, size = source.keys[0][0].shape
         shape = len(source.keys), 2, batch, length, 1, heads, size
         memory, _ = SOURCE.lend(self, math.prod(shape))
-        self.keys: NDArray[np.float32] = memory[: math.prod(shape)].reshape(shape)
+        self.keys: NDArray[np.float32] = memory.numpy()[: math.prod(shape)].reshape(shape)
         for layer, pair in enumerate(source.keys):
             for into, keys in zip(torch.from_numpy(self.keys[layer, :, :, :, 0]), pair, strict=True):
                 into.copy_(keys.transpose(1, 2))

@@ -12,6 +12,7 @@ from knnmt.retrieval.gate import Gate, Purpose, require_gate
 from knnmt.retrieval.lessons import Heard, LessonLookup
 from knnmt.retrieval.live import LiveStore
 from knnmt.retrieval.mix import falling, learned, weights
+from knnmt.search.mix import Scores
 from knnmt.search.nearest import BySentence
 from knnmt.store.memories import AnyStore
 from knnmt.systems.settings import RetrievalSettings
@@ -97,7 +98,8 @@ class SentenceLookup(BySentence):
         """Change logits (B, K, V) in place; the result is their new normaliser (B, K)."""
         with self.trace.stage("lookup"):
             query = self.query(states)
-            mixed = None if self.learned else self.lookup.mix(query, logits, normaliser, self.places, self.falling)
+            scores = Scores(logits, normaliser, self.places)
+            mixed = None if self.learned else self.lookup.mix(query, scores, self.falling)
             found = self.lookup.neighbours(query) if mixed is None else None
         if found is not None:
             found = found._replace(tokens=self._placed(found.tokens))

@@ -12,29 +12,30 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knnmt.loops import compiled, element, last_begun, prefetch, put, share_out
+from knnmt.buffers import Buffers
+from knnmt.loops import HALF_BITS, HALF_SHIFT, compiled, element, fetch, last_begun, prefetch, put, share_out
 from knnmt.search.compiled_entries import gather_entries
 from knnmt.search.compiled_matches import match
 from knnmt.search.compiled_mix import mix
 from knnmt.search.compiled_softmax import CompiledSoftmax
-from knnmt.search.matches import Asked, Index, Limits, Matches, PartLinks
-from knnmt.search.nearest import Buffers, BySentence, unpack
-from knnmt.search.products import multiply_bytes, multiply_halves
+from knnmt.search.entries import PartLinks
+from knnmt.search.matches import Asked, Index, Limits, Matches
+from knnmt.search.metric import Decay
+from knnmt.search.nearest import BySentence, unpack
+from knnmt.search.products import TOGETHER, multiply
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
 from knnmt.search.search import Chosen, Ranges, Search, grouped
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
-TOGETHER = 5  # queries that a row is compared with when it is read: a usual number of beams
 BLOCK = 1 << 17  # numbers of rows that stay in the cache while all queries are compared with them
 NOTHING = 0x7F800000 << 32  # an infinite distance and the number 0, packed
-AHEAD, LINE = 4, 64  # blocks whose rows are fetched ahead, and the bytes of a cache line
+AHEAD = 4  # blocks whose rows are fetched ahead
 WORTH = 1 << 13  # row comparisons that are worth a thread
 
-# A float16's bits, shifted into a float32 with the sign moved to the front, are the same number times 2^-112. Queries
-# are scaled up to make up for that; the rest is applied to the product, since 2^112 might overflow a float32.
-KEPT = np.int32(0x8FFFE000 - (1 << 32))
+# A float16 is read as 2^-112 times itself (`loops.HALF_BITS`). Queries are scaled up to make up for that; the rest is
+# applied to the product, since 2^112 might overflow a float32.
 LARGER, REST, ONE, UP = 2.0**100, np.float32(2.0**12), np.float32(1.0), np.float32(2.0**112)
 UNKNOWN = -1.0  # a squared norm that is computed when its row is first compared
 
@@ -46,9 +47,9 @@ class CompiledSearch(Search):
         """The rows `numbers` (B, N) of keys, none where -1."""
         return HalfTable(self.buffers, keys, numbers) if keys.plain else super().table(keys, numbers)
 
-    def softmax(self, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor) -> CompiledSoftmax:
+    def softmax(self, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor, decay: Decay) -> CompiledSoftmax:
         """The rows `numbers` (B, N) of keys, none where -1, each with its token (B, N): all of them get a share."""
-        return CompiledSoftmax(self.buffers, keys, numbers, tokens)
+        return CompiledSoftmax(self.buffers, keys, numbers, tokens, decay)
 
     def match(self, index: Index, asked: Asked, limits: Limits) -> Matches:
         """The stored tokens that match those of sentences."""
@@ -128,8 +129,8 @@ class HalfTable(BySentence):
         lasts = torch.where(missing, 0, places + 1).amax(dim=1) if self.count else numbers.new_zeros(len(numbers))
         there = places < lasts[:, None]
         chosen = numbers[there].clamp_min_(0)
-        memory = buffers.lend(self, (-(-len(chosen) * width // 2),)).view(torch.float16)
-        values = memory[: len(chosen) * width].view(-1, width)
+        memory, _ = buffers.lend(self, -(-len(chosen) * width // 2))
+        values = memory.view(torch.float16)[: len(chosen) * width].view(-1, width)
         norms = torch.empty(len(chosen))
         take([block.values for block in keys.blocks], keys.starts, chosen, values)
         take([block.norms for block in keys.blocks], keys.starts, chosen, norms)
@@ -232,7 +233,9 @@ def _search(
         values, norms, number = blocks[block]
         for group in range(first, last):
             if group + AHEAD < last:
-                _fetch(values, norms, starts[block, group + AHEAD], size * width)
+                ahead = starts[block, group + AHEAD]  # rows of many blocks lie far apart
+                fetch(values + ahead * size * width, size * width)
+                prefetch(norms + 4 * ahead)
             for start in range(starts[block, group], stops[block, group], together):
                 stop = min(start + together, stops[block, group])
                 for begin in range(begins[group], ends[group], TOGETHER):
@@ -241,14 +244,6 @@ def _search(
                         values, norms, number, size, members, start, stop, queries, own, which, begin, end, found,
                         scratch,
                     )  # fmt: skip
-
-
-@compiled
-def _fetch(values: int, norms: int, row: int, size: int) -> None:
-    """Have a row of `size` bytes, and its norm, on the way to the cache: rows of many blocks lie far apart."""
-    for at in range(0, size, LINE):
-        prefetch(values + row * size + at)
-    prefetch(norms + 4 * row)
 
 
 @compiled
@@ -272,10 +267,7 @@ def _compare(
     for place in range(start, stop):
         at_row = np.int64(members[place]) if len(members) else place
         row = values + at_row * width * size
-        if size == 1:
-            multiply_bytes(count, row, width, a, b, c, d, e, products)
-        else:
-            multiply_halves(count, row, width, a, b, c, d, e, products)
+        multiply(size, count, row, width, a, b, c, d, e, products)
         norm = element(0, norms, at_row)
         if norm < np.float32(0.0):
             norm = _norm(row, width)
@@ -292,7 +284,7 @@ def _norm(row: int, width: int) -> Any:
     """The squared length of a float16 row, by its address."""
     total = np.float32(0.0)
     for at in range(width):
-        x = np.int32((element(16, row, at) << np.int32(13)) & KEPT).view(np.float32) * UP
+        x = np.int32((element(16, row, at) << np.int32(HALF_SHIFT)) & np.int32(HALF_BITS)).view(np.float32) * UP
         total += x * x
     return total
 

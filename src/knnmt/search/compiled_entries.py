@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from knnmt.loops import compiled, element, last_begun, share_out
-from knnmt.search.matches import PartLinks
+from knnmt.search.entries import PartLinks
 
 Ints = NDArray[np.integer[Any]]
 Flags = NDArray[np.bool_]
@@ -25,11 +25,7 @@ LINK_OFFSETS, LINK_ENTRIES, TARGET_OFFSETS, FIRST_TOKEN, FIRST_SEGMENT, FIRST_EN
 def gather_entries(
     parts: Sequence[PartLinks], hidden: Tensor | None, sentence: Tensor, tokens: Tensor, segments: Tensor
 ) -> Tensor:
-    """The visible entries that tokens link to, and all of some segments: of each sentence, distinct and ascending,
-    padded with -1. (B, N), N > 0.
-
-    sentence: (Q,), rising, of tokens (Q, M); segments: (B, S); both padded with -1; hidden: (E,) bool, or None
-    """
+    """`search.entries.gather_entries` by a compiled loop."""
     batch = len(segments)
     queries = torch.searchsorted(sentence, torch.arange(batch + 1)).numpy()
     table = np.array([(*(each.data_ptr() for each in part[:3]), *part[3:]) for part in parts])

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from knnmt.loops import compiled, element, prefetch, share_out
+from knnmt.loops import compiled, element, fetch, share_out
 from knnmt.search.matches import Asked, Index, Limits, Matches
 
 Ints = NDArray[np.integer[Any]]
@@ -22,7 +22,7 @@ LEAST = 4  # log2 of the slots of a table, at least
 FEW = 1 << 16  # segments that have a slot each
 SCATTERED = 2_654_435_769  # 2^32 by the golden ratio: neighbouring segments lie far apart in a table
 TOP = 1 << 31  # above the number of any segment
-AHEAD, LINE = 6, 64  # rows that are on their way from memory while one is compared; bytes of a cache line
+AHEAD = 6  # rows that are on their way from memory while one is compared
 # columns of the table of parts: addresses, numbers before it, its segments, the address of the states that it is asked
 SEGMENTS, SHARES, STATES, STARTS, TOKENS, FIRST_TOKEN, FIRST_SEGMENT, COUNT, ASKED = range(9)
 
@@ -209,10 +209,10 @@ def _choose(
     distances = np.empty(count, np.float32)
     typical = np.float32(0.0)
     for place in range(min(AHEAD, count)):
-        _fetch(parts[tokens[place, 1], STATES] + tokens[place, 0] * width, width)
+        fetch(parts[tokens[place, 1], STATES] + tokens[place, 0] * width, width)
     for place in range(count):
         if place + AHEAD < count:
-            _fetch(parts[tokens[place + AHEAD, 1], STATES] + tokens[place + AHEAD, 0] * width, width)
+            fetch(parts[tokens[place + AHEAD, 1], STATES] + tokens[place + AHEAD, 0] * width, width)
         part = tokens[place, 1]
         row, state = parts[part, STATES] + tokens[place, 0] * width, parts[part, ASKED] + 4 * query * width
         distances[place] = units[part] * _squared(row, state, width)
@@ -233,13 +233,6 @@ def _choose(
     for place in range(len(state_only)):
         taken = -state_only[place] & 0xFFFFFFFF
         chosen[apart + place] = parts[tokens[taken, 1], FIRST_TOKEN] + tokens[taken, 0]
-
-
-@compiled
-def _fetch(row: int, size: int) -> None:
-    """Ask for so many bytes at an address, without waiting for them."""
-    for at in range(row, row + size, LINE):
-        prefetch(at)
 
 
 @compiled

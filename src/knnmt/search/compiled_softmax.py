@@ -13,15 +13,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from knnmt.buffers import Buffers
 from knnmt.loops import compiled, largest, logarithms, powers_of_two, share_out
 from knnmt.model.panels import multiply
 from knnmt.model.tiles import COLUMNS, MIXED, ROWS, tile
 from knnmt.search.compiled_mix import mix_row
-from knnmt.search.mix import Falling
-from knnmt.search.nearest import Buffers
+from knnmt.search.metric import Decay
+from knnmt.search.mix import Falling, Scores
 from knnmt.search.rows import Keys, ProjectedRows
 from knnmt.search.softmax import Shares, Softmax, sorted_by_token
-from knnmt.settings import Metric
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.int8]
@@ -40,15 +40,18 @@ class CompiledSoftmax(Softmax):
 
     by_sentence = ("here", "distinct")
 
-    def __init__(self, buffers: Buffers, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor) -> None:
-        self.buffers, self.keys, self.given = buffers, keys, (numbers, tokens)
+    def __init__(
+        self, buffers: Buffers, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor, decay: Decay
+    ) -> None:
+        self.buffers, self.keys, self.decay, self.given = buffers, keys, decay, (numbers, tokens)
         shape, block = numbers.shape, keys.blocks[0]
         counts = (numbers >= 0).sum(dim=1).numpy()
         panels = -(-counts // COLUMNS)
         size = HEAD + COLUMNS * keys.width
         starts = np.zeros(len(counts) + 1, np.int64)
         np.cumsum(panels * size, out=starts[1:])
-        laid_out = buffers.lend(self, (int(starts[-1]) // 4,)).view(torch.int8).numpy()
+        memory, _ = buffers.lend(self, int(starts[-1]) // 4)
+        laid_out = memory.view(torch.int8).numpy()
         chosen, distinct = np.empty(shape, np.int64), np.empty(shape, np.int64)
         runs, shapes = np.empty(shape, np.int32), np.empty((shape[0], 2), np.int64)
         given = numbers.numpy(), tokens.numpy()
@@ -60,6 +63,9 @@ class CompiledSoftmax(Softmax):
         self.here = torch.arange(shape[0])  # the sentence of each row that is still searched
         self.counts, self.rows = counts, (counts, starts, laid_out, runs, shapes)
         self.projection = block.panels  # which own what `matrix` is the address of
+        root, step = decay.metric == "euclidean", block.step
+        unit = step if root else step**2 if decay.metric == "squared" else step**2 / 2  # of d in steps
+        self._measured = self.projection.matrix, np.float32(unit), np.float32(decay.temperature / unit), root
         self._prepare()
 
     def keep(self, sentences: Tensor) -> None:
@@ -75,40 +81,34 @@ class CompiledSoftmax(Softmax):
 
     def listed(self) -> tuple[Tensor, Tensor]:
         """The rows as `distances` has them."""
-        return sorted_by_token(*(each[self.here] for each in self.given))[:2]
+        return sorted_by_token(*(each[self.here] for each in self.given))
 
-    def shares(self, states: Tensor, temperature: float, metric: Metric, *, summed: bool = False) -> Shares:
+    def shares(self, states: Tensor, *, summed: bool = False) -> Shares:
         """The softmax of −d/T, summed by token."""
         beams = states.size(1)
         nearest, log_z = (np.empty((len(self.here), beams), np.float32) for _ in range(2))
         log_p = np.empty((len(self.here), beams, self.most), np.float32)
-        self._share_out(look_up, states, temperature, metric, nearest, log_z, log_p)
+        self._share_out(look_up, states, nearest, log_z, log_p)
         tokens = self.distinct[:, None].expand(log_p.shape)
         return Shares(tokens, torch.from_numpy(log_p), torch.from_numpy(nearest), torch.from_numpy(log_z))
 
-    def mix(
-        self, states: Tensor, temperature: float, metric: Metric, stretch: Tensor, falling: Falling, logits: Tensor,
-        normaliser: Tensor, places: Tensor | None,
-    ) -> tuple[Tensor, Tensor] | None:  # fmt: skip
+    def mix(self, states: Tensor, scores: Scores, falling: Falling, stretch: Tensor) -> tuple[Tensor, Tensor] | None:
         """Mix the softmax into logits, in place."""
+        logits, normaliser, places = scores
         if logits.dtype != torch.float32:  # of models that torch runs in other precisions
             return None
         nearest, after = (np.empty(logits.shape[:2], np.float32) for _ in range(2))
         self._share_out(
-            look_up_and_mix, states, temperature, metric, self.names, NOWHERE if places is None else places.numpy(),
-            stretch.numpy(), *map(np.float32, falling), logits.numpy(), normaliser.numpy(), nearest, after,
+            look_up_and_mix, states, self.names, NOWHERE if places is None else places.numpy(), stretch.numpy(),
+            *map(np.float32, falling), logits.numpy(), normaliser.numpy(), nearest, after,
         )  # fmt: skip
         return torch.from_numpy(after), torch.from_numpy(nearest)
 
-    def _share_out(
-        self, loop: Callable[..., Any], states: Tensor, temperature: float, metric: Metric, *arguments: Any
-    ) -> None:
+    def _share_out(self, loop: Callable[..., Any], states: Tensor, *arguments: Any) -> None:
         """Call a loop for all rows of a batch."""
-        step = self.keys.blocks[0].step
-        unit = step if metric == "euclidean" else step**2 if metric == "squared" else step**2 / 2  # of d in steps
         share_out(
-            loop, self._sizes, -(-WORTH // states.size(1)), states.contiguous().numpy(), self.projection.matrix,
-            np.float32(unit), np.float32(temperature / unit), metric == "euclidean", *self._shared, *arguments,
+            loop, self._sizes, -(-WORTH // states.size(1)), states.contiguous().numpy(), *self._measured,
+            *self._shared, *arguments,
         )  # fmt: skip
 
 

@@ -14,14 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from knnmt.buffers import Buffers
 from knnmt.search.matches import Asked, Index, Limits, Matches, match, squared
-from knnmt.search.metric import distance
-from knnmt.search.mix import Falling
-from knnmt.search.nearest import BLOCK, Buffers, Table
+from knnmt.search.metric import Decay, distance
+from knnmt.search.mix import Falling, Scores
+from knnmt.search.nearest import BLOCK, Table
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
 from knnmt.search.search import Search
 from knnmt.search.softmax import Shares, Softmax
-from knnmt.settings import Metric
 
 SCANNED = 1 << 22  # comparisons of the queries of one range that are worth launching kernels for them alone
 GATHERED = 1 << 21
@@ -56,11 +56,11 @@ class CudaSearch(Search):
         """Rows to compare with."""
         return SplitTable(keys, numbers, missing) if keys.plain else super().make(keys, numbers, missing)
 
-    def softmax(self, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor) -> Softmax:
+    def softmax(self, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor, decay: Decay) -> Softmax:
         """Rows that all get a share."""
         if self.kernels is None:
-            return ScaledSoftmax(self.buffers, keys, numbers, tokens)
-        return FusedSoftmax(self.kernels, self.buffers, keys, numbers, tokens)
+            return ScaledSoftmax(self.buffers, keys, numbers, tokens, decay)
+        return FusedSoftmax(self.kernels, self.buffers, keys, numbers, tokens, decay)
 
     def match(self, index: Index, asked: Asked, limits: Limits) -> Matches:
         """The stored tokens that match those of sentences."""
@@ -112,44 +112,48 @@ class ScaledSoftmax(Softmax):
 
     by_sentence = (*Softmax.by_sentence, "_bytes", "_levels")
 
-    def __init__(self, buffers: Buffers, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor) -> None:
-        super().__init__(buffers, keys, numbers, tokens)
+    def __init__(
+        self, buffers: Buffers, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor, decay: Decay
+    ) -> None:
+        super().__init__(buffers, keys, numbers, tokens, decay)
+        unit = float(distance(torch.ones(()), decay.metric))
+        self.scale = unit * keys.blocks[0].step ** 2 / decay.temperature  # from a squared distance in steps to d/T
         self._bytes: Tensor | None = None  # (B, N, p), float16, which has all of them
         self._levels: Tensor | None = None  # (B, 1, N), what −d/T is without a state
 
-    def shares(self, states: Tensor, temperature: float, metric: Metric, *, summed: bool = False) -> Shares:
+    def shares(self, states: Tensor, *, summed: bool = False) -> Shares:
         """The softmax of −d/T, summed by token."""
-        if metric == "euclidean":  # which is not linear in what is multiplied
-            return super().shares(states, temperature, metric, summed=summed)
-        queries, scale = self.in_steps(states, temperature, metric)
+        if self.decay.metric == "euclidean":  # which is not linear in what is multiplied
+            return super().shares(states, summed=summed)
+        queries, scale = self.in_steps(states), self.scale
         if self._bytes is None or self._levels is None:
-            rows, levels = self.gathered(scale)
+            rows, levels = self.gathered()
             self._bytes, self._levels = rows.half(), levels[:, None]
         scores = torch.add(self._levels, _product(queries, self._bytes), alpha=2.0 * scale)
         squared = queries.square().sum(dim=-1)
-        nearest = scores.amax(dim=2).div_(-scale).add_(squared).clamp_min_(0.0).mul_(scale * temperature)
-        return self.by_token(scores.softmax(dim=2), nearest, temperature, summed=summed)
+        farther = scale * self.decay.temperature
+        nearest = scores.amax(dim=2).div_(-scale).add_(squared).clamp_min_(0.0).mul_(farther)
+        return self.by_token(scores.softmax(dim=2), nearest, summed=summed)
 
-    def in_steps(self, states: Tensor, temperature: float, metric: Metric) -> tuple[Tensor, float]:
-        """States (B, K, d) as rows are, (B, K, p); and what a squared distance is times, to be d/T."""
-        block = self.keys.blocks[0]
-        projection, middle = block.to_steps
-        queries = torch.addmm(middle, states.flatten(0, -2), projection).view(*states.shape[:-1], -1)
-        return queries, float(distance(torch.ones(()), metric)) * block.step**2 / temperature
+    def in_steps(self, states: Tensor) -> Tensor:
+        """States (B, K, d) as rows are. (B, K, p)."""
+        projection, middle = self.keys.blocks[0].to_steps
+        return torch.addmm(middle, states.flatten(0, -2), projection).view(*states.shape[:-1], -1)
 
-    def gathered(self, scale: float) -> tuple[Tensor, Tensor]:
+    def gathered(self) -> tuple[Tensor, Tensor]:
         """The rows, (B, N, p) bytes; and what −d/T is without a state, -inf where there is no row. (B, N)."""
         numbers, _ = self.listed()
         values = torch.empty((numbers.numel(), self.keys.width), dtype=torch.int8, device=numbers.device)
         self.keys.copy_values(numbers.clamp_min(0).flatten(), values)
         rows = values.view(*numbers.shape, -1)
-        return rows, rows.float().square_().sum(dim=2).masked_fill_(numbers < 0, FAR).mul_(-scale)
+        return rows, rows.float().square_().sum(dim=2).masked_fill_(numbers < 0, FAR).mul_(-self.scale)
 
 
 class FusedSoftmax(ScaledSoftmax):
     """The same, looked up and mixed in by two kernels."""
 
     by_sentence = (*ScaledSoftmax.by_sentence, "_rows", "_free", "_counts")
+    summing = False  # kernels sum up by token; torch does only where λ is learned, or a root is taken
 
     def __init__(self, kernels: Any, *given: Any) -> None:
         super().__init__(*given)
@@ -158,19 +162,15 @@ class FusedSoftmax(ScaledSoftmax):
         self._free: Tensor | None = None  # (B, N), what −d/T is without a state
         self._counts = (self.numbers >= 0).sum(dim=1)  # those that are there come first
 
-    def mix(
-        self, states: Tensor, temperature: float, metric: Metric, stretch: Tensor, falling: Falling, logits: Tensor,
-        normaliser: Tensor, places: Tensor | None,
-    ) -> tuple[Tensor, Tensor] | None:  # fmt: skip
+    def mix(self, states: Tensor, scores: Scores, falling: Falling, stretch: Tensor) -> tuple[Tensor, Tensor] | None:
         """Mix the softmax into logits."""
-        if metric == "euclidean":
+        if self.decay.metric == "euclidean":
             return None
-        queries, scale = self.in_steps(states, temperature, metric)
         if self._rows is None or self._free is None:
-            self._rows, self._free = self.gathered(scale)
+            self._rows, self._free = self.gathered()
         found: tuple[Tensor, Tensor] = self._kernels.mix_softmax(
-            queries, self._rows, self._free, self.tokens, self._counts, scale, temperature, stretch, falling, logits,
-            normaliser, places,
+            self.in_steps(states), self._rows, self._free, self.tokens, self._counts, self.scale,
+            self.decay.temperature, scores, falling, stretch,
         )  # fmt: skip
         return found
 

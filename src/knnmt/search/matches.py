@@ -30,18 +30,6 @@ class PartIndex(NamedTuple):
     first_segment: int
 
 
-class PartLinks(NamedTuple):
-    """The links of a part: where those of each token begin (tokens + 1,), their entries (links,) int32, and where the
-    entries of each segment begin (segments + 1,). first_*: their numbers in the store."""
-
-    link_offsets: Tensor
-    link_entries: Tensor
-    target_offsets: Tensor
-    first_token: int
-    first_segment: int
-    first_entry: int
-
-
 class Index(NamedTuple):
     """All parts; how many tokens and segments they have; and the segments that are not found (segments,), or None."""
 

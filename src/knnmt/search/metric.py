@@ -1,9 +1,18 @@
 """How two states are compared. All search is by squared distances; the metric is applied to what was found."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from knnmt.settings import Metric
+
+
+class Decay(NamedTuple):
+    """What a row at distance d weighs in p_kNN: exp(−d/T)."""
+
+    metric: Metric
+    temperature: float
 
 
 def distance(squared: Tensor, metric: Metric) -> Tensor:

@@ -14,6 +14,15 @@ class Falling(NamedTuple):
     most: float
 
 
+class Scores(NamedTuple):
+    """The model's scores of a step: logits (B, K, V), which are changed in place, and their normaliser (B, K); places:
+    (V,), where the logit of each token is, if elsewhere, as in a shortlist."""
+
+    logits: Tensor
+    normaliser: Tensor
+    places: Tensor | None
+
+
 def merge(tokens: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
     """Softmax of scores (-inf: nothing there), summed by token: the tokens, in any order, and log p of each.
 

@@ -1,42 +1,14 @@
 """Exact search for the nearest rows. Ties go to the lowest number, so results do not depend on batches or blocks."""
 
 import math
-import weakref
-from threading import RLock
 
 import torch
 from torch import Tensor
 
+from knnmt.buffers import Buffers
 from knnmt.search.rows import FAR, Keys, Rows
 
-KEPT_BUFFERS = 4  # free buffers that wait for their next use
 BLOCK, SMALL_BLOCK = 64, 16  # distances whose minimum is taken first: of many, and of fewer
-
-
-class Buffers:
-    """Buffers that tables reuse: allocating memory costs several times as much as filling it."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self._free: list[Tensor] = []
-        self._lock = RLock()  # reentrant: while a buffer is lent, the collector may return another
-
-    def lend(self, owner: object, shape: tuple[int, ...]) -> Tensor:
-        """An uninitialised float32 tensor, until its owner is collected."""
-        size = math.prod(shape)
-        with self._lock:
-            fitting = [buffer for buffer in self._free if len(buffer) >= size]
-            chosen = min(fitting, key=len) if fitting else None
-            # what is too small for this will be too small for others: free it
-            self._free = [buffer for buffer in self._free if buffer is not chosen and (fitting or len(buffer) > size)]
-        with torch.inference_mode(False):  # an inference tensor could not be filled outside that mode
-            buffer = chosen if chosen is not None else torch.empty(size, device=self.device)
-        weakref.finalize(owner, self._take_back, buffer)
-        return buffer[:size].view(shape)
-
-    def _take_back(self, buffer: Tensor) -> None:
-        with self._lock:
-            self._free = sorted([*self._free, buffer], key=len)[-KEPT_BUFFERS:]
 
 
 class BySentence:
@@ -69,7 +41,9 @@ class Table(BySentence):
     ) -> None:
         *batch, count = numbers.shape if isinstance(numbers, Tensor) else (len(range(*numbers.indices(len(keys)))),)
         padding = -count % BLOCK if count > BLOCK else 0
-        self.rows = buffers.lend(self, (*batch, count + padding, keys.width + 2))
+        shape = (*batch, count + padding, keys.width + 2)
+        memory, _ = buffers.lend(self, math.prod(shape))
+        self.rows = memory[: math.prod(shape)].view(shape)
         self.count = count
         if isinstance(numbers, Tensor) and batch and self.rows.device.type == "cpu":
             for sentence, row in enumerate(self.rows):  # one at a time: what is gathered stays in the cache

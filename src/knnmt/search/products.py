@@ -7,54 +7,35 @@ to the bit, whoever asks with it. LLVM's own vectors of a loop are as wide as su
 from typing import Any
 
 from knnmt.jit import intrinsic, jit
+from knnmt.loops import HALF_BITS, HALF_SHIFT
 
 LANES = 16  # sums that a product is made of, which are added up at the end
-SHIFT, KEPT = 13, 0x8FFFE000 - (1 << 32)
-"""A float16's bits, shifted into a float32 with the sign moved to the front, are the same number times 2^-112."""
+TOGETHER = 5  # queries that a row is multiplied with when it is read: a usual number of beams
 
 exact = jit()  # without the freedom to add in another order
 
 
 @exact
-def multiply_halves(count: int, row: int, width: int, a: int, b: int, c: int, d: int, e: int, into: int) -> None:
-    """Write the products of a float16 row, times 2^-112, with up to five queries of float32; all are addresses."""
-    if count == 1:
-        products(16, 1, row, width, a, b, c, d, e, into)
-    elif count == 2:
-        products(16, 2, row, width, a, b, c, d, e, into)
-    elif count == 3:
-        products(16, 3, row, width, a, b, c, d, e, into)
-    elif count == 4:
-        products(16, 4, row, width, a, b, c, d, e, into)
-    else:
-        products(16, 5, row, width, a, b, c, d, e, into)
+def multiply(size: int, count: int, row: int, width: int, a: int, b: int, c: int, d: int, e: int, into: int) -> None:
+    """Write the products of a row with the first `count` of five queries of float32; all are addresses.
 
-
-@exact
-def multiply_bytes(count: int, row: int, width: int, a: int, b: int, c: int, d: int, e: int, into: int) -> None:
-    """Write the products of a row in bytes with up to five queries of float32; all are addresses."""
-    if count == 1:
-        products(8, 1, row, width, a, b, c, d, e, into)
-    elif count == 2:
-        products(8, 2, row, width, a, b, c, d, e, into)
-    elif count == 3:
-        products(8, 3, row, width, a, b, c, d, e, into)
-    elif count == 4:
-        products(8, 4, row, width, a, b, c, d, e, into)
+    size: bytes of a row's number: 1, or 2 of float16, whose products are 2^-112 of what they should be
+    """
+    if size == 1:
+        products(8, count, row, width, a, b, c, d, e, into)
     else:
-        products(8, 5, row, width, a, b, c, d, e, into)
+        products(16, count, row, width, a, b, c, d, e, into)
 
 
 @intrinsic
 def products(
-    context: Any, bits: Any, number: Any, row: Any, width: Any, a: Any, b: Any, c: Any, d: Any, e: Any, into: Any
+    context: Any, bits: Any, count: Any, row: Any, width: Any, a: Any, b: Any, c: Any, d: Any, e: Any, into: Any
 ) -> Any:
-    """Write the products of a row with the first of five queries. bits, number: literals, those of a row's number, and
-    how many queries there are."""
+    """Write the products of a row with the first of five queries. bits: a literal, those of a row's number."""
     from llvmlite import ir
     from numba.core import cgutils, types
 
-    size, queries = bits.literal_value, number.literal_value
+    size = bits.literal_value
     stored, real, whole = ir.IntType(size), ir.FloatType(), ir.IntType(32)
 
     def terms(builder: Any, arguments: Any, at: Any, sums: list[Any], lanes: int) -> None:
@@ -74,7 +55,7 @@ def products(
 
         value = builder.sext(load(arguments[2], stored), wide(whole))
         if size == 16:
-            value = builder.and_(builder.shl(value, all_of(SHIFT)), all_of(KEPT))
+            value = builder.and_(builder.shl(value, all_of(HALF_SHIFT)), all_of(HALF_BITS))
             value = builder.bitcast(value, wide(real))
         else:
             value = builder.sitofp(value, wide(real))
@@ -82,7 +63,8 @@ def products(
             product = builder.fmul(value, load(arguments[4 + query], real), flags=["contract"])
             builder.store(builder.fadd(builder.load(place), product, flags=["contract"]), place)
 
-    def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def multiply_with(builder: Any, arguments: Any, queries: int) -> None:
+        """Write the products with so many queries: their sums stay in registers."""
         width = arguments[3]
         lanes, step = ir.VectorType(real, LANES), width.type(LANES)
         sums = [cgutils.alloca_once_value(builder, ir.Constant(lanes, [0.0] * LANES)) for _ in range(queries)]
@@ -104,6 +86,17 @@ def products(
         out = builder.inttoptr(arguments[9], real.as_pointer())
         for query, place in enumerate(totals):
             builder.store(builder.load(place), builder.gep(out, [whole(query)]))
+
+    def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        cases = [builder.append_basic_block(f"with {queries}") for queries in range(1, TOGETHER + 1)]
+        behind = builder.append_basic_block("behind")
+        choice = builder.switch(arguments[1], cases[-1])
+        for queries, case in enumerate(cases, 1):
+            choice.add_case(queries, case)
+            with builder.goto_block(case):
+                multiply_with(builder, arguments, queries)
+                builder.branch(behind)
+        builder.position_at_end(behind)
         return context.get_dummy_value()
 
-    return types.void(bits, number, *[types.int64] * 8), write
+    return types.void(bits, *[types.int64] * 9), write

@@ -11,9 +11,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from knnmt.search.matches import Asked, Index, Limits, Matches, PartLinks, match
+from knnmt.buffers import Buffers
+from knnmt.search.entries import PartLinks, gather_entries
+from knnmt.search.matches import Asked, Index, Limits, Matches, match
+from knnmt.search.metric import Decay
 from knnmt.search.mix import merge, mix
-from knnmt.search.nearest import Buffers, Table, least, pack, runs, unpack
+from knnmt.search.nearest import Table, least, pack, runs, unpack
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows, gather
 from knnmt.search.softmax import Softmax
 
@@ -113,9 +116,9 @@ class Search:
         """The rows `numbers` (B, N) of keys, none where -1."""
         return self.make(keys, numbers.clamp_min(0), numbers < 0)
 
-    def softmax(self, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor) -> Softmax:
+    def softmax(self, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor, decay: Decay) -> Softmax:
         """The rows `numbers` (B, N) of keys, none where -1, each with its token (B, N): all of them get a share."""
-        return Softmax(self.buffers, keys, numbers, tokens)
+        return Softmax(self.buffers, keys, numbers, tokens, decay)
 
     def match(self, index: Index, asked: Asked, limits: Limits) -> Matches:
         """The stored tokens that match those of sentences."""
@@ -127,9 +130,9 @@ class Search:
 
     def entries(
         self, parts: Sequence[PartLinks], hidden: Tensor | None, sentence: Tensor, tokens: Tensor, segments: Tensor
-    ) -> Tensor | None:
-        """The entries that sentences see, as `search.compiled_entries` says; None where there is no such loop."""
-        return None
+    ) -> Tensor:
+        """The entries that sentences see, as `search.entries` says."""
+        return gather_entries(parts, hidden, sentence, tokens, segments)
 
     def mix(self, logits: Tensor, normaliser: Tensor, tokens: Tensor, log_p: Tensor, weight: Tensor) -> Tensor:
         """Mix p_kNN into logits in place, as `search.mix.mix` says."""

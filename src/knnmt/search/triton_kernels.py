@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from knnmt.search.mix import Falling
+from knnmt.search.mix import Falling, Scores
 
 WIDEST = 128  # entries of a row whose tokens are compared with each other; a search for the nearest has seldom more
 ROWS = 64  # rows that are multiplied or compared at a time
@@ -24,7 +24,8 @@ def try_all(device: torch.device) -> None:
     mix(one, row, tokens, log_p, row)
     squared(row.to(torch.int8), row, row.long())
     counts = torch.ones(1, dtype=torch.int64, device=device)
-    mix_softmax(one, one.to(torch.int8), row, row.long(), counts, 1.0, 1.0, row + 1, Falling(0, 0, 0), one, row, None)
+    scores, falling = Scores(one, row, None), Falling(0, 0, 0)
+    mix_softmax(one, one.to(torch.int8), row, row.long(), counts, 1.0, 1.0, scores, falling, row + 1)
 
 
 def merge(tokens: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -47,24 +48,24 @@ def mix(logits: Tensor, normaliser: Tensor, tokens: Tensor, log_p: Tensor, weigh
 
 def mix_softmax(
     queries: Tensor, rows: Tensor, levels: Tensor, tokens: Tensor, counts: Tensor, scale: float, temperature: float,
-    stretch: Tensor, falling: Falling, logits: Tensor, normaliser: Tensor, places: Tensor | None,
+    scores: Scores, falling: Falling, stretch: Tensor,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Mix the softmax of level + 2·scale·(row · query), summed by token, into logits (B, K, V), in place.
 
     queries: (B, K, p); rows: (B, N, p) bytes; levels: (B, N); tokens: (B, N), ascending; counts: (B,), how many rows a
-    sentence has, which are the first of its N; stretch: (B, 1), by which λ falls more slowly; places: (V,), where the
-    logit of each token is, if elsewhere. The results are the new normaliser and the smallest distance,
-    |row − query|²·scale·temperature. Both (B, K).
+    sentence has, which are the first of its N; stretch: (B, 1), by which λ falls more slowly. The results are the new
+    normaliser and the smallest distance, |row − query|²·scale·temperature. Both (B, K).
     """
     (batch, beams, numbers), count = queries.shape, rows.size(1)
-    scores = queries.new_empty(batch, beams, count)
+    logits, normaliser, places = scores
+    levelled = queries.new_empty(batch, beams, count)
     after, nearest, largest, shift = (queries.new_empty(batch, beams) for _ in range(4))
     _score[batch,](
-        queries.contiguous(), rows, levels, counts, normaliser.contiguous(), stretch, scores, after, nearest, largest,
+        queries.contiguous(), rows, levels, counts, normaliser.contiguous(), stretch, levelled, after, nearest, largest,
         shift, count, beams, scale, temperature, *falling, numbers, _padded(numbers), _padded(beams), ROWS,
     )  # fmt: skip
     _spread[batch * beams,](
-        scores, largest, shift, tokens, counts, tokens if places is None else places, logits, count, beams,
+        levelled, largest, shift, tokens, counts, tokens if places is None else places, logits, count, beams,
         logits.size(2), places is not None, SUMMED,
     )  # fmt: skip
     return after, nearest

@@ -1,6 +1,5 @@
-"""The candidates of a sentence, as rows of numbers, and their k nearest, which several systems look up."""
+"""The entries that tokens link to; and the k nearest of chosen entries, which several systems look up."""
 
-import torch
 from torch import Tensor
 
 from knnmt.search.nearest import runs
@@ -8,21 +7,6 @@ from knnmt.search.rows import FAR
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Candidates, Found
 from knnmt.systems.view import View
-
-
-def as_rows(group: Tensor, numbers: Tensor, groups: int, below: int) -> Tensor:
-    """The distinct numbers of each group as rows, ascending, padded with -1. (groups, N), N > 0.
-
-    group, numbers: (n,); below: what all numbers are less than
-    """
-    below = max(below, 1)
-    distinct = (group * below + numbers).unique()
-    group, numbers = distinct // below, distinct % below
-    counts = group.bincount(minlength=groups)
-    place = runs(torch.zeros_like(counts), counts)
-    rows = torch.full((groups, max(1, int(counts.max()))), -1, device=numbers.device)
-    rows[group, place] = numbers
-    return rows
 
 
 def linked(view: View, owner: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:

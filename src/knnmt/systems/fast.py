@@ -8,8 +8,9 @@ nearest to the source token are compared.
 import torch
 from torch import Tensor
 
+from knnmt.search.entries import as_rows
 from knnmt.search.rows import Keys, Rows
-from knnmt.systems.chosen import Nearest, as_rows, linked
+from knnmt.systems.chosen import Nearest, linked
 from knnmt.systems.faster import CLUSTERS, MEMBERS, nearest_in_cells
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Candidates, Source, System

@@ -10,12 +10,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from knnmt.search.entries import as_rows
 from knnmt.search.nearest import least, pack, runs, unpack
 from knnmt.search.rows import FAR, Keys, Rows
 from knnmt.search.search import Ranges
 from knnmt.store.memories import AnyStore
 from knnmt.store.schema import Array, declare, offsets
-from knnmt.systems.chosen import Nearest, as_rows, linked
+from knnmt.systems.chosen import Nearest, linked
 from knnmt.systems.levels import Levels, levels_of
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Candidates, Defaults, Found, Neighbours, Source, System

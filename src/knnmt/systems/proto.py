@@ -7,10 +7,10 @@ log count − d/T, with d the distance of the target mean.
 import torch
 from torch import Tensor
 
+from knnmt.search.entries import as_rows
 from knnmt.search.nearest import Table, least
 from knnmt.search.rows import FAR, Keys, Rows
 from knnmt.store.schema import Array, declare, offsets
-from knnmt.systems.chosen import as_rows
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Candidates, Found, Source, System
 from knnmt.systems.view import View

@@ -10,12 +10,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from knnmt.search.matches import Asked, Index, Limits, PartIndex, PartLinks
-from knnmt.search.mix import Falling
-from knnmt.search.nearest import runs
+from knnmt.search.entries import PartLinks
+from knnmt.search.matches import Asked, Index, Limits, PartIndex
+from knnmt.search.metric import Decay
+from knnmt.search.mix import Falling, Scores
 from knnmt.search.rows import Keys, ProjectedRows
 from knnmt.store.schema import Array, declare, offsets
-from knnmt.systems.chosen import as_rows, linked
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Candidates, Defaults, Found, Neighbours, Source, System
 from knnmt.systems.view import View, none_visible
@@ -61,10 +61,11 @@ class All(Candidates):
         self.stretch = _stretch(lengths, _hidden_segments(view)[1])[:, None]
         tokens = view["target_ids"][entries.clamp_min(0)].long()
         self.tokens = tokens.masked_fill(entries < 0, -1)
-        groups = _projections(view, "target")
+        groups, decay = _projections(view, "target"), Decay(view.metric, self.temperature)
+        own = [entries if len(groups) == 1 else group.local(entries) for group in groups]
         self.groups = [
-            (group, view.search.softmax(group.rows, entries if len(groups) == 1 else group.local(entries), tokens))
-            for group in groups
+            (group, view.search.softmax(group.rows, numbers, tokens, decay))
+            for group, numbers in zip(groups, own, strict=True)
         ]
 
     def offered(self) -> Tensor:
@@ -75,7 +76,7 @@ class All(Candidates):
         """All of them."""
         columns = []
         for group, softmax in self.groups:
-            distances = softmax.distances(states, self.view.metric)
+            distances = softmax.distances(states)
             numbers, tokens = softmax.listed()
             entries = torch.where(numbers < 0, -1, numbers + group.start)
             columns.append((*(each[:, None].expand(distances.shape) for each in (entries, tokens)), distances))
@@ -84,8 +85,7 @@ class All(Candidates):
 
     def neighbours(self, states: Tensor) -> Neighbours:
         """Their distribution."""
-        summed, metric = len(self.groups) > 1, self.view.metric
-        found = [softmax.shares(states, self.temperature, metric, summed=summed) for _, softmax in self.groups]
+        found = [softmax.shares(states, summed=len(self.groups) > 1) for _, softmax in self.groups]
         if len(found) == 1:
             return Neighbours(*found[0][:3])
         tokens = torch.cat([each.tokens for each in found], dim=2)
@@ -94,14 +94,9 @@ class All(Candidates):
         nearest = torch.stack([each.nearest for each in found]).amin(dim=0)
         return Neighbours(*self.view.search.merge(tokens, scores), nearest)
 
-    def mix(
-        self, states: Tensor, logits: Tensor, normaliser: Tensor, places: Tensor | None, falling: Falling
-    ) -> tuple[Tensor, Tensor] | None:
+    def mix(self, states: Tensor, scores: Scores, falling: Falling) -> tuple[Tensor, Tensor] | None:
         """Mix their distribution into logits in one loop, where there is one."""
-        if len(self.groups) > 1:
-            return None
-        (_, softmax), metric = self.groups[0], self.view.metric
-        return softmax.mix(states, self.temperature, metric, self.stretch, falling, logits, normaliser, places)
+        return None if len(self.groups) > 1 else self.groups[0][1].mix(states, scores, falling, self.stretch)
 
     def felt(self, nearest: Tensor) -> Tensor:
         """Less than it is in a long sentence."""
@@ -127,15 +122,7 @@ def near_entries(view: View, source: Source, c: int | None, segments: int) -> Te
     taken = _suited(source.mask.sum(dim=1)) if c is None else torch.full((batch,), c, device=types.device)
     limits = Limits(BEST, OFFERED, taken, (BY_STATE * taken).ceil().long(), ALIKE)
     tokens, best = view.search.match(_index(view), _asked(view, sentence, types, states), limits)
-    gathered = view.search.entries(_links(view), view.hidden, sentence, tokens, best[:, :segments])
-    if gathered is not None:
-        return gathered
-    query, place = (tokens >= 0).nonzero(as_tuple=True)
-    owner, entries = linked(view, sentence[query], tokens[query, place])
-    owners, slot = (best[:, :segments] >= 0).nonzero(as_tuple=True)
-    begin, size = view.runs("target_offsets", best[owners, slot])
-    whole = view.visible(owners.repeat_interleave(size), runs(begin, size))
-    return as_rows(torch.cat((owner, whole[0])), torch.cat((entries, whole[1])), batch, view.count("entries"))
+    return view.search.entries(_links(view), view.hidden, sentence, tokens, best[:, :segments])
 
 
 def _suited(lengths: Tensor) -> Tensor:

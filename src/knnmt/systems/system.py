@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from knnmt.errors import UsageError
-from knnmt.search.mix import Falling
+from knnmt.search.mix import Falling, Scores
 from knnmt.search.nearest import BySentence
 from knnmt.store.memories import AnyStore
 from knnmt.systems.settings import RetrievalSettings
@@ -81,11 +81,9 @@ class Candidates(BySentence, ABC):
         """The distance that λ falls with, given the smallest one (B, K). (B, K)."""
         return nearest
 
-    def mix(
-        self, states: Tensor, logits: Tensor, normaliser: Tensor, places: Tensor | None, falling: Falling
-    ) -> tuple[Tensor, Tensor] | None:
-        """Mix their distribution into logits (B, K, V), in place: the new normaliser and the smallest distance, both
-        (B, K). None where λ and p_kNN have to be asked for first. places: (V,), where the logits of tokens are."""
+    def mix(self, states: Tensor, scores: Scores, falling: Falling) -> tuple[Tensor, Tensor] | None:
+        """Mix their distribution into logits, in place: the new normaliser and the smallest distance, both (B, K).
+        None where λ and p_kNN have to be asked for first."""
         return None
 
     def neighbours(self, states: Tensor) -> Neighbours:
