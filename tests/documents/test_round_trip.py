@@ -1,6 +1,7 @@
 """Files come out as they went in, to the byte, but for what was translated."""
 
 import codecs
+import re
 import string
 
 import pytest
@@ -141,6 +142,8 @@ def test_any_translation_is_read_back(name: str, text: str, number: int) -> None
         text = text.replace("'", "")  # doubled where the text has arguments
     if name == "page.html":
         text += "."  # before a <br>, that ends a sentence
+    if name == "film.vtt":
+        text = re.sub(r"\W", " ", text)  # a sentence that ends with a line is a unit of its own
     if name in FLOWING or name == "table.tsv":
         text = " ".join(text.split())
     if name in ("text.txt", "table.tsv") or "://" in text or "{" in text:
