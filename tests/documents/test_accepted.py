@@ -315,6 +315,30 @@ def test_cues_without_empty_lines_between_them() -> None:
     assert document.to_bytes() == data.replace(b"Hello", b"Hallo")
 
 
+@pytest.mark.parametrize(
+    ("cue", "units"),
+    [
+        ("Stop! Do not move.\nPut your hands up.", ["Stop! Do not move.", "Put your hands up."]),
+        ("This is a sentence that\ngoes over two lines.", ["This is a sentence that goes over two lines."]),
+        ("I spoke to Mr.\nSmith.", ["I spoke to Mr. Smith."]),
+        ("<i>It is late.\nGo home.</i>", ["It is late. Go home."]),  # one tag around both
+        ("<i>It is late.</i>\nGo home.", ["It is late.", "Go home."]),
+        ("- Where to?\n– Home,\nof course.", ["Where to?", "Home, of course."]),
+        ("[door opens]\nMARY: Who is there?", ["[door opens]", "MARY: Who is there?"]),
+        ("And then\n♪ la la ♪", ["And then", "♪ la la ♪"]),
+    ],
+)
+def test_sentences_and_speakers_stay_on_their_lines(cue: str, units: list[str]) -> None:
+    data = f"1\n00:00:01,000 --> 00:00:02,000\n{cue}\n".encode()
+    document = opened("a.srt", data)
+    assert [unit.source.text for unit in document.units] == units
+    for unit in document.units:
+        unit.set(unit.source)
+    written = document.to_bytes()
+    assert written.split() == data.split()
+    assert written.count(b"\n") == data.count(b"\n")
+
+
 def test_a_table_that_names_its_separator() -> None:
     for first in (b"sep=|\r\n", b'"sep=|"\n'):
         data = first + b"source|target\r\nHello, you; there|\r\n"

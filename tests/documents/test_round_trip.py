@@ -1,6 +1,7 @@
 """Files come out as they went in, to the byte, but for what was translated."""
 
 import codecs
+import re
 import string
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knnmt.documents import State, Unit, open_document
-from knnmt.documents.formats import FORMATS
+from knnmt.documents.formats import FORMATS, format_of
 from knnmt.errors import DataError, UsageError
 from knnmt.languages import Languages
 from knnmt.text.inline import Inline
@@ -141,6 +142,8 @@ def test_any_translation_is_read_back(name: str, text: str, number: int) -> None
         text = text.replace("'", "")  # doubled where the text has arguments
     if name == "page.html":
         text += "."  # before a <br>, that ends a sentence
+    if name == "film.vtt":
+        text = re.sub(r"\W", " ", text)  # a sentence that ends with a line is a unit of its own
     if name in FLOWING or name == "table.tsv":
         text = " ".join(text.split())
     if name in ("text.txt", "table.tsv") or "://" in text or "{" in text:
@@ -168,6 +171,7 @@ def test_formats_are_told_by_name_and_content() -> None:
         open_document(b"export const x: number = 1;\n", name="app.ts")
     with pytest.raises(UsageError, match=r"pom\.xml: unknown format"):
         open_document(b"<project/>", name="pom.xml")
+    assert [format_of("-", b"", name).name for name in ("md", "yml", "xlf")] == ["markdown", "yaml", "xliff"]
     with pytest.raises(UsageError, match=r"no format 'word'.*po, xliff"):
         open_document(b"x", "word")
     assert open_document(b"a = 1", "properties", languages=Languages("de", "en")).format.name == "properties"

@@ -35,6 +35,20 @@ def test_logits_equal_hugging_face(hf: Any, ragged: Ragged) -> None:
 
 
 @torch.inference_mode()
+def test_attention_equals_hugging_face(hf: Any, ragged: Ragged) -> None:
+    ids, mask = ragged
+    if hf.config.model_type != "fsmt":  # which has no other
+        hf.set_attn_implementation("eager")
+    given = {"input_ids": ids, "attention_mask": mask.long(), "decoder_input_ids": targets()}
+    told = hf(**given, use_cache=False, output_attentions=True)
+    expected = torch.stack([layer.mean(dim=1) for layer in told.cross_attentions])
+    ours = convert(hf, FAMILIES[hf.config.model_type])
+    found = ours.attention(targets(), ours.encode(ids, mask))
+    assert found.shape == (2, *targets().shape, ids.size(1))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+@torch.inference_mode()
 def test_steps_equal_teacher_forcing(hf: Any, ragged: Ragged) -> None:
     ours = convert(hf, FAMILIES[hf.config.model_type])
     encoded = ours.encode(*ragged)

@@ -121,6 +121,8 @@ class Asked(Worker):
 class StandIn:
     """Notes which batches it was given, and by which thread; `pause` is what each takes, `held` stops them all."""
 
+    align = staticmethod(diagonal)
+
     def __init__(self, pause: float = 0.0, store: Store | None = None) -> None:
         self.store, self.pause = Store() if store is None else store, pause
         self.store.standin = self

@@ -10,6 +10,7 @@ from knnmt.text.carry import Languages
 from knnmt.text.check import invented
 from knnmt.text.held import Held
 from knnmt.text.inline import Code, Inline
+from knnmt.text.numbers import lost
 from knnmt.text.spacing import spaced
 from knnmt.text.words import diagonal
 from knnmt.translate import TranslateSettings
@@ -45,6 +46,19 @@ def test_no_span_is_ever_damaged(text: str, before: str, after: str, seed: int) 
     assert spans_of(found.text) == spans_of(source)
     assert edges(found.text) == edges(source)
     assert found.text.count("\n") == source.count("\n")
+
+
+@given(st.permutations([*WORDS[:6], "-352", "7.125"]).map(" ".join), st.integers(0, 10**6))
+def test_no_number_is_ever_lost(text: str, seed: int) -> None:
+    (found,) = through(Copying(change=mangled(seed)), text)
+    assert lost(["-352", "7.125"], found.text, "en") == []
+
+
+def test_a_number_that_a_model_leaves_out_in_every_form_is_put_back() -> None:
+    lines = Copying(change=lambda text: " ".join(word for word in text.split() if word.isalpha()))
+    (found,) = through(lines, "Die Datei -352 fehlt")
+    assert found.text == "Die Datei -352 fehlt"
+    assert lines.asked == [f"Die Datei {form} fehlt" for form in ("-352", "{name}", "4711")] + ["Die Datei fehlt"]
 
 
 @given(st.lists(st.sampled_from([*SPANS, *WORDS, *WORDS]), min_size=1, max_size=9).map(" ".join))

@@ -62,8 +62,8 @@ def quotes(pair: Pair) -> Iterator[str]:
 
 def space(pair: Pair) -> Iterator[str]:
     """The same white space around the text, and none too much inside."""
-    source, target = pair.source.text, pair.target.text
-    if not target.strip():
+    source, target = pair.source.filled, pair.target.filled
+    if not pair.target.text.strip():
         return
     for where, ours, theirs in (
         ("begins", source[: len(source) - len(source.lstrip())], target[: len(target) - len(target.lstrip())]),
@@ -71,7 +71,6 @@ def space(pair: Pair) -> Iterator[str]:
     ):
         if ours.count("\n") != theirs.count("\n") or (ours != theirs and "\n" not in ours):  # indentation is free
             yield f"the source {where} with {_named(ours)}, the translation with {_named(theirs)}"
-    source, target = pair.source.filled, pair.target.filled
     if SPACES.search(target) and not SPACES.search(source):
         yield "several spaces between words"
     if BEFORE_MARK.search(target) and not BEFORE_MARK.search(source) and pair.target.language not in SPACED_MARKS:

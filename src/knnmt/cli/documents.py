@@ -62,10 +62,9 @@ def planned(
     inputs = [path for path in inputs if str(path) != "-"]
     output = None if output is not None and str(output) == "-" else output
     if format is not None:
-        from knnmt.documents.formats import BY_NAME
+        from knnmt.documents.formats import named
 
-        if format not in BY_NAME:
-            raise UsageError(f"there is no format {format!r}: use one of {', '.join(BY_NAME)}")
+        format = named(format).name
     finished: Path | None
     several = len(inputs) > 1 or any(path.is_dir() for path in inputs)
     if not several and (format == TEXT or (format is None and not (inputs and format_of(inputs[0])))):

@@ -86,12 +86,18 @@ SAMPLE = 1 << 16  # bytes of a file by which its format is told
 BY_NAME = {each.name: each for each in FORMATS}
 
 
+def named(name: str) -> Format:
+    """The format of a name, or of a suffix: `markdown`, `md`."""
+    found = BY_NAME.get(name) or next((each for each in FORMATS if f".{name}" in each.suffixes), None)
+    if found is None:
+        raise UsageError(f"there is no format {name!r}: use one of {', '.join(BY_NAME)}")
+    return found
+
+
 def format_of(name: str, data: bytes, asked: str | None = None) -> Format:
     """The format that was asked for, or that a file has by its name and content."""
     if asked is not None:
-        if asked not in BY_NAME:
-            raise UsageError(f"there is no format {asked!r}: use one of {', '.join(BY_NAME)}")
-        return BY_NAME[asked]
+        return named(asked)
     found = known(PurePath(name), data)
     if found is None:
         raise UsageError(f"{name}: unknown format; name it with --format ({', '.join(BY_NAME)})")

@@ -33,7 +33,7 @@ def parse(content: Content) -> Node:
     try:
         json.loads(text)
     except json.JSONDecodeError as error:
-        raise content.error(error.pos, f"invalid JSON ({error.msg})") from None
+        raise content.error(error.pos, f"invalid JSON ({error.msg.removesuffix(' at')})") from None
     except RecursionError:
         raise content.error(0, "values are nested too deeply") from None
     except ValueError as error:  # a number of more digits than Python takes

@@ -1,4 +1,8 @@
-"""Subtitles, SRT and WebVTT: each cue is a unit, broken into as many lines again; numbers and times stay."""
+"""Subtitles, SRT and WebVTT: numbers and times stay.
+
+A cue is a unit, broken into as many lines again. Where lines end with a sentence, or belong to several speakers, they
+are units of their own: what stands on a line stays there.
+"""
 
 import html
 import re
@@ -7,6 +11,7 @@ from collections.abc import Iterator
 from knnmt.documents.content import Content
 from knnmt.documents.unit import Entry, Unit, Value
 from knnmt.text.inline import Code, Inline
+from knnmt.text.sentences import sentence_ends
 
 _TIME = r"(?:\d+:)?\d{1,2}:\d{2}[.,]\d{3}"
 _TIMING = re.compile(rf"[ \t]*{_TIME}[ \t]+-->[ \t]+{_TIME}[^\r\n]*(?:\r?\n|\Z)")
@@ -16,6 +21,8 @@ _CODE = re.compile(r"</?(?:[a-zA-Z][^<>\r\n]*|\d[\d:.]*)>|\{\\[^}\r\n]*\}")
 _CLOSING = re.compile(r"</([a-zA-Z]+)")
 _OPENING = re.compile(r"<([a-zA-Z]+)")
 _SPEAKER = re.compile(r"\s*(?:<[^>]*>)?\s*[-–—]\s*")  # two speakers, each on a line
+_DASH = re.compile(r"\s*[-–—]\s*(?=\S)")
+_ASIDE = re.compile(r"\s*(?:\[[^\[\]]*\]|\([^()]*\)|♪.*♪)\s*")  # a sound, a song: on a line of its own
 _LETTER = re.compile(r"[^\W\d_]")
 
 
@@ -51,10 +58,7 @@ def _cues(content: Content, *, vtt: bool) -> Iterator[Entry]:
                 break
             lines.append((at, at + len(line[0].rstrip("\r\n"))))
             at = line.end()
-        groups = [[line] for line in lines]
-        if not (len(lines) > 1 and any(_SPEAKER.match(text, start) for start, _ in lines[1:])):
-            groups = [lines] if lines else []
-        for group in groups:
+        for group in _groups(text, lines):
             entry = _cue(content, group, vtt=vtt)
             if entry is not None:
                 yield entry
@@ -62,7 +66,27 @@ def _cues(content: Content, *, vtt: bool) -> Iterator[Entry]:
         raise content.error(0, "no cue with times: this is no SubRip file")
 
 
+def _groups(text: str, lines: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """The lines of a cue that are translated together: up to another speaker, or to the end of a sentence, unless a
+    tag is open there."""
+    shown = [_CODE.sub("", text[start:end]).strip() for start, end in lines]
+    ends = set(sentence_ends(" ".join(shown)))
+    group: list[tuple[int, int]] = []
+    at = opened = 0
+    for number, (start, end) in enumerate(lines):
+        opened += sum(-1 if code.startswith("</") else code[1].isalpha() for code in _CODE.findall(text[start:end]))
+        at += len(shown[number]) + 1
+        group.append((start, end))
+        following = lines[number + 1 : number + 2]
+        ended = at in ends or any(_ASIDE.fullmatch(line) for line in shown[number : number + 2])
+        if not following or _SPEAKER.match(text, following[0][0]) or (ended and opened <= 0):
+            yield group
+            group = []
+
+
 def _cue(content: Content, lines: list[tuple[int, int]], *, vtt: bool) -> Entry | None:
+    if (dash := _DASH.match(content.text, *lines[0])) is not None:
+        lines = [(dash.end(), lines[0][1]), *lines[1:]]
     start, end = lines[0][0], lines[-1][1]
     text, codes, opened = "", list[Code](), list[tuple[str, int]]()
     raw = " ".join(content.text[a:b].strip() for a, b in lines)

@@ -204,12 +204,22 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x: Tensor, index: int, source: Encoded, past: Past) -> tuple[Tensor, Tensor]:
         """x: (B, Q, d), Q new rows. Returns the layer's output and the input of its feed-forward block."""
+        x, query = self.query(x, index, past)
+        return self.answer(x, query, index, source)
+
+    def query(self, x: Tensor, index: int, past: Past) -> tuple[Tensor, Tensor]:
+        """Self-attention of x: (B, Q, d). Returns its output and the query of cross-attention, (B, H, Q, e)."""
         own, cross = self.self_attention, self.cross_attention
         assert cross.query is not None
         query, keys, values = own.split(own.inputs(norm(self.self_norm, x) if self.norm_first else x), 3)
         branch = own.output(own.mix(query, *past.append(index, keys, values)))
         x, inner = self._added(x, branch, self.self_norm, self.cross_norm)
         (query,) = cross.split(cross.query(inner), 1)
+        return x, query
+
+    def answer(self, x: Tensor, query: Tensor, index: int, source: Encoded) -> tuple[Tensor, Tensor]:
+        """The rest of the layer, from the query of cross-attention on; what `forward` returns."""
+        cross = self.cross_attention
         branch = cross.output(cross.mix(query, *source.keys[index], source.added))
         x, inner = self._added(x, branch, self.cross_norm, self.ffn_norm)
         x = x + self.ffn(inner)
@@ -307,6 +317,23 @@ class Transformer(nn.Module):
     def force(self, ids: Tensor, source: Encoded) -> States:
         """States of all positions of known targets. ids: (B, T), the token before each position."""
         return self._decode(ids, self.decoder.positions[: ids.size(1)], source, Causal(ids.size(1), source.states))
+
+    def attention(self, ids: Tensor, source: Encoded) -> Tensor:
+        """The cross-attention of known targets, as the mean of each layer's heads: (layers, B, T, S) float32.
+
+        ids: (B, T), the token before each position, as in `force`.
+        """
+        past = Causal(ids.size(1), source.states)
+        x = self.decoder.embed(ids, self.decoder.positions[: ids.size(1)])
+        found = []
+        for index, layer in enumerate(self.decoder.layers):
+            layer = cast(DecoderLayer, layer)
+            x, query = layer.query(x, index, past)
+            weights = torch.matmul(query * layer.cross_attention.scale, source.keys[index][0].transpose(2, 3)).float()
+            weights = weights if source.added is None else weights + source.added
+            found.append(weights.softmax(dim=-1).mean(dim=1))
+            x, _ = layer.answer(x, query, index, source)
+        return torch.stack(found)
 
     def _decode(self, ids: Tensor, positions: Tensor, source: Encoded, past: Past) -> States:
         x = inner = self.decoder.embed(ids, positions)

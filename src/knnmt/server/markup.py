@@ -16,7 +16,6 @@ from knnmt.server.work_items import DecodingOptions
 from knnmt.text.html_document import HtmlDocument
 from knnmt.text.inline import Inline
 from knnmt.text.words import Link
-from knnmt.translate.word_alignment import WordAligner
 
 Kind = Literal["text", "html", "xml"]
 ALIGNED = 2000  # characters of texts and translations aligned at a time
@@ -54,7 +53,7 @@ async def _translated_html(server: Server, desk: Desk, texts: list[str], options
         every = [(best, *best.alternatives) for best in itertools.islice(found, len(page.texts))]
         ranks = range(min(options.n_best, max(map(len, every), default=1)))
         chosen.append([[each[min(rank, len(each) - 1)].text for each in every] for rank in ranks])
-    align = WordAligner(desk.translator.model, desk.translator.store)
+    align = desk.translator.align
     links: dict[tuple[str, str], list[Link]] = {}
     pairs = [pair for page, ranked in zip(pages, chosen, strict=True) for some in ranked for pair in _pairs(page, some)]
     for some in _portions(pairs):  # the tokenizer belongs to the model's thread

@@ -102,6 +102,10 @@ class Carried:
         for item in found:
             if isinstance(item, str) and (more := twice.search(item)):
                 return f"{self._carriers[more[0]][0].raw} occurs too often"
+        here = {item.number for item in found if isinstance(item, Held)}
+        for held in itertools.chain(*self._carriers.values()):
+            if held.number not in here:  # a number too: it was not written as one
+                return f"{held.raw} is missing"
         return problem(self.items, found) or found
 
     def placed(self, translation: str, align: Align) -> list[Item]:

@@ -27,6 +27,7 @@ from knnmt.systems.table import SYSTEMS
 from knnmt.text.carry import Languages
 from knnmt.text.glossary import Glossary
 from knnmt.text.inline import Inline
+from knnmt.text.words import Link
 from knnmt.trace import NO_TRACE, Trace
 from knnmt.translate.lines import Lines, variant
 from knnmt.translate.pieces import pieces_of
@@ -228,10 +229,14 @@ class Translator:
         lines = self._lines(settings, between, glossary)
         if settings.long == "refuse":
             self._refuse_long(units, first)
-        found = Pipeline(lines, WordAligner(self.model, self.store), self.languages).translate(units, progress)
+        found = Pipeline(lines, self.align, self.languages).translate(units, progress)
         if glossary is None:
             return found
         return [reported(glossary, unit.text, each) for unit, each in zip(units, found, strict=True)]
+
+    def align(self, source: str, target: str) -> list[Link]:
+        """The links between the words of a text and its translation, by the model's attention."""
+        return WordAligner(self.model)(source, target)
 
     @property
     def languages(self) -> Languages:

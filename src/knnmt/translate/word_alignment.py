@@ -1,56 +1,110 @@
-"""Word alignment between a text and its translation, from the token alignment of the store's aligner."""
+"""Word alignment between a text and its translation, by the model's own cross-attention.
+
+The translation is shown to the model once more, and each position says where it looks in the source. In the lower half
+of the decoder a position looks at what translates the token it has just read; in the upper half, at what translates the
+token it is about to predict. Words are linked that look at each other most; then, of the words left, those that do.
+"""
 
 import bisect
 import itertools
 import re
 from collections.abc import Sequence
-from functools import cached_property
+from typing import NamedTuple
 
-from knnmt.align.bitext import Bitext
-from knnmt.align.fastalign import Aligner
-from knnmt.errors import StoreError
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
 from knnmt.model.checkpoint import Model
 from knnmt.model.tokenizer import Tokenizer
-from knnmt.store.memories import AnyStore
 from knnmt.text.words import Link, diagonal, words
 
-MAX_TEXT, MAX_WORD = 2000, 200  # characters: alignment time is quadratic in both
+MAX_TEXT, MAX_WORD = 2000, 200  # characters: of longer ones, tokenizers take their time
+ROUNDS = 2  # in which words find each other
+LEAST = 0.15  # of a word's attention, for a link
 
 
 class WordAligner:
-    """Aligns the words of a text and its translation with the aligner of a store.
+    """Aligns the words of a text and its translation; texts too long for the model fall back to `diagonal`.
 
-    It falls back to `diagonal` where there is no aligner (no store, or one built with given links), and for texts too
-    long to be a sentence.
-
-    >>> WordAligner(model, store)("Das ist ein Haus.", "That is a house.")
-    [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4)]
+    >>> WordAligner(model)("Gestern kam er an.", "He arrived yesterday.")
+    [(0, 2), (1, 1), (2, 0), (4, 3)]
     """
 
-    def __init__(self, model: Model, store: AnyStore | None) -> None:
-        self._model, self._store = model, store
-
-    @cached_property
-    def _aligner(self) -> Aligner | None:
-        try:
-            return None if self._store is None else self._store.aligner()
-        except StoreError:
-            return None
+    def __init__(self, model: Model) -> None:
+        self._model = model
 
     def __call__(self, source: str, target: str) -> list[Link]:
-        """The links, sorted, without duplicates."""
-        if self._aligner is None or _too_long(source) or _too_long(target):
+        """The links, sorted; each word has one at most."""
+        if _too_long(source) or _too_long(target):
             return diagonal(source, target)
-        tokenizer, end = self._model.tokenizer, self._model.special.end
-        before, sources, after = _source_pieces(tokenizer, source)
-        lengths = [[len(piece.strip("▁").removesuffix("</w>")) for piece in tokenizer.pieces(ids)] for ids in sources]
-        left = _owners(source, lengths)
-        targets = tokenizer.encode_target(target.split())
-        right = _owners(target, [[len(piece.strip()) for piece in tokenizer.cut(ids)] for ids in targets])
-        pair = [*before, *itertools.chain(*sources), *after], [*itertools.chain(*targets), end]
-        links = self._aligner.align(Bitext.from_pairs([pair])).segment(0)
-        places = ((i - len(before), j) for i, j in links)
-        return sorted({(left[i], right[j]) for i, j in places if 0 <= i < len(left) and j < len(right)})
+        pair = tokens_of(self._model.tokenizer, source, target)
+        if not pair.left or not pair.right:
+            return []
+        longest = max(len(pair.source), len(self._model.special.prefix) + len(pair.target) + 1)
+        if longest > self._model.transformer.architecture.max_positions:
+            return diagonal(source, target)
+        weights = attended(self._model, pair.source, pair.target)[:, pair.first : pair.first + len(pair.left)]
+        left, right = np.array(pair.left), np.array(pair.right)
+        by_word = np.zeros((right.max() + 1, left.max() + 1))
+        np.add.at(by_word, (right[:, None], left[None]), weights)
+        by_word /= np.maximum(1, np.bincount(right))[:, None]  # a long word must not attract more than a short one
+        return _mutual(by_word)
+
+
+class Tokens(NamedTuple):
+    """A text and its translation as tokens, and the words that these belong to."""
+
+    source: list[int]  # with tags and `</s>`
+    target: list[int]  # the text alone
+    first: int  # source token of the text
+    left: list[int]  # the word of each source token, from `first` on
+    right: list[int]  # the word of each target token
+
+
+def tokens_of(tokenizer: Tokenizer, source: str, target: str) -> Tokens:
+    """The tokens of both texts, encoded between spaces."""
+    before, sources, after = _source_pieces(tokenizer, source)
+    lengths = [[len(piece.strip("▁").removesuffix("</w>")) for piece in tokenizer.pieces(ids)] for ids in sources]
+    targets = tokenizer.encode_target(target.split())
+    return Tokens(
+        [*before, *itertools.chain(*sources), *after],
+        list(itertools.chain(*targets)),
+        len(before),
+        _owners(source, lengths),
+        _owners(target, [[len(piece.strip()) for piece in tokenizer.cut(ids)] for ids in targets]),
+    )
+
+
+@torch.inference_mode()
+def attended(model: Model, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32]:
+    """How much each target token attends to each source token: (T, S), the sum over layers.
+
+    source: as `encode_source` gives it; target: as `encode_target` does, one token at least
+    """
+    special, network = model.special, model.transformer
+    ids = torch.tensor([source], device=model.device)
+    encoded = network.encode(ids, torch.ones_like(ids, dtype=torch.bool))
+    before = torch.tensor([[special.start, *special.prefix, *target]], device=model.device)
+    layers = network.attention(before, encoded)[:, 0, len(special.prefix) :]  # (layers, T + 1, S)
+    count = layers.size(0)
+    read, predicted = layers[: (count + 1) // 2, 1:], layers[count // 2 :, :-1]
+    found: NDArray[np.float32] = (read.sum(dim=0) + predicted.sum(dim=0)).cpu().numpy()
+    return found
+
+
+def _mutual(weights: NDArray[np.float64]) -> list[Link]:
+    """Links between words that attend to each other most, in rounds over the words left. weights: (target, source)."""
+    links: list[Link] = []
+    left = weights.copy()
+    for _ in range(ROUNDS):
+        ours, theirs = left.argmax(axis=1), left.argmax(axis=0)
+        for j, i in enumerate(ours.tolist()):
+            if theirs[i] == j and left[j, i] > LEAST * weights[j].sum():
+                links.append((i, j))
+        for i, j in links:
+            left[j], left[:, i] = 0, 0
+    return sorted(links)
 
 
 def _too_long(text: str) -> bool:
