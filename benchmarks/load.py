@@ -339,11 +339,14 @@ def judge_load(given: argparse.Namespace, works: list[Work], arguments: list[str
 
 def shown(load: Load) -> dict[str, Any]:
     """What clients saw, and the memory of the server."""
+    measured = len(load.resident)
     return {
         "answers_by_code": {str(code): count for code, count in sorted(load.codes.items())},
         "faults": {str(code): count for code, count in load.faults.items()},
         "seconds_p50_p95_p99": [round(load.percentile(share), 3) for share in (0.5, 0.95, 0.99)],
-        "resident_mib_start_half_end": [round(load.resident[at], 1) for at in (0, len(load.resident) // 2, -1)],
+        "resident_mib_start_fifth_half_end": [
+            round(load.resident[at], 1) for at in (0, measured // 5, measured // 2, -1)
+        ],
         "growth_second_half": round(load.growth, 4),
         "growth_second_half_of_its_own": round(growth(load.own), 4),
     }

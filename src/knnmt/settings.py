@@ -45,8 +45,10 @@ def refusal(settings: type[BaseModel], error: ValidationError) -> tuple[str, str
 
 
 def _names(settings: type[BaseModel], place: tuple[int | str, ...]) -> list[str]:
-    """The fields of settings, or of those inside them at a place."""
+    """The fields of settings, or of those inside them at a place; numbers of a list and names of a table have none."""
     for part in place:
+        if part not in settings.model_fields:
+            continue
         kind = settings.model_fields[str(part)].annotation
         settings = next(k for k in (kind, *get_args(kind)) if isinstance(k, type) and issubclass(k, BaseModel))
     return list(settings.model_fields)

@@ -31,6 +31,7 @@ def test_a_word_of_the_glossary_is_marked_and_explained(page: Page) -> None:
     page.advanced()
     page.one("#terms").send_keys("Datei = file\nnur links =\n")
     page.until(lambda: page.translation == "file öffnen'")
+    assert page.one("#terms-unread").text == "Line 2 is not used: write source = target."
     word = page.word("file")
     assert "term" in word.get_attribute("class").split()
     assert "by the glossary" in word.get_attribute("aria-label")

@@ -390,9 +390,12 @@ def test_what_has_no_words_has_a_name(page: Page) -> None:
 
 
 def test_the_servers_message_is_shown(page: Page, standin: StandIn) -> None:
-    standin.failing = 400, "Invalid request: request (9) exceeds text limit (5) of characters"
+    standin.failing = 400, "Invalid request: request (9000) exceeds text limit (5000) of characters"
     page.type("Das Haus")
-    page.until(lambda: "exceeds text limit (5)" in page.one("#failure").text)
+    page.until(lambda: page.one("#failure").is_displayed())
+    said = "This text is too long: 9,000 characters, and 5,000 is the limit. Shorten it, or translate it as a file."
+    assert page.one("#failure").text == said
+    assert not page.one("#retry").is_displayed()  # which would be refused again
     standin.failing = None
     page.type(" ist")
     page.until(lambda: page.translation == "The house is.")

@@ -37,6 +37,17 @@ def test_many_lines_come_as_they_are_done(page: Page, standin: StandIn) -> None:
     assert [len(asked["q"]) for asked in standin.asked] == [8, 16, *[32] * 8, 20]
 
 
+def test_long_lines_are_sent_few_at_a_time(page: Page, standin: StandIn) -> None:
+    lines = ["Haus " * 300] * 6 + ["Haus " * 1000, "Haus"]  # of 1,500 characters, and one of more than a request has
+    page.browser.execute_script(
+        "document.querySelector('#source').value = arguments[0]; "
+        "document.querySelector('#source').dispatchEvent(new Event('input'))",
+        "\n".join(lines),
+    )
+    page.until(lambda: page.one("#copy").is_displayed() and page.one("#copy").is_enabled())
+    assert [len(asked["q"]) for asked in standin.asked] == [2, 2, 2, 1, 1]
+
+
 def test_lines_that_are_done_are_not_asked_for_again(page: Page, standin: StandIn) -> None:
     standin.limit = 1  # requests, before the server wants a pause
     page.browser.execute_script(

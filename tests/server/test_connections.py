@@ -164,7 +164,9 @@ def test_html_is_counted_in_segments_too(serve: Serve, standin: StandIn) -> None
     assert not standin.batches
 
 
-def test_a_disk_that_cannot_be_written_is_named(serve: Serve, standin: StandIn) -> None:
+def test_a_disk_that_cannot_be_written_is_named(
+    serve: Serve, standin: StandIn, caplog: pytest.LogCaptureFixture
+) -> None:
     def add(*_: object, **__: object) -> None:
         raise OSError(30, "Read-only file system", "/srv/store/journal")
 
@@ -172,6 +174,8 @@ def test_a_disk_that_cannot_be_written_is_named(serve: Serve, standin: StandIn) 
     answer = serve(standin).post("/suggest", json=ASKED | {"s": "yes"})
     assert answer.status_code == 503
     assert answer.json() == {"error": "the server cannot write to its disk: Read-only file system"}
+    errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert errors == ["cannot write to /srv/store: Read-only file system"]  # one line for each refusal, no traceback
 
 
 def test_a_crowd_need_not_knock_twice(standin: StandIn) -> None:

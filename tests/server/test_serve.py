@@ -121,6 +121,29 @@ def test_a_key_is_made_and_shown_once(tmp_path: Path) -> None:
     assert done.stdout.strip() not in (tmp_path / "keys").read_text()
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--expires", "2020-01-01"], "expired on 2020-01-01"),
+        (["--key-memories", ","], "name at least one memory"),  # the line would open all of them
+        (["--key-memories", "hand book"], "without spaces"),  # the line could not be read
+        (["--role", "boss"], "should be one of translate"),
+    ],
+)
+def test_a_key_that_would_not_be_what_was_asked_for_is_refused(tmp_path: Path, options: list[str], told: str) -> None:
+    arguments = ["serve", "--keys", str(tmp_path / "keys"), "--new-key", "weblate", *options]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 2
+    assert told in done.stderr
+    assert not (tmp_path / "keys").exists()
+
+
+def test_options_of_a_pair_are_not_ignored_beside_a_configuration(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["serve", "--config", str(tmp_path / "server.toml"), "--precision", "int8"])
+    assert done.exit_code == 2
+    assert "--precision cannot be combined with --config" in done.stderr
+
+
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fastapi", None)
     for name in [name for name in sys.modules if name.startswith("knnmt.server")]:

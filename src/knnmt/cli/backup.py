@@ -32,6 +32,7 @@ def restore(
     as_json: JsonOption = False,
 ) -> None:
     """Restore a store from a backup. Everything is verified; nothing is overwritten."""
+    import knnmt.systems.table  # noqa: F401  # declares the systems' arrays, so that their values are verified too
     from knnmt.store.backup import restore as read
 
     done = read(archive, store)

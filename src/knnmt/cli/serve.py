@@ -100,6 +100,7 @@ def serve(
     if config is not None:
         others: dict[str, object] = {"--model": model != DEFAULT, "--langs": langs, "--store": store}
         others |= {"--system": system, "--settings": settings_file, "--glossary": glossary, "--shortlist": shortlist}
+        others |= {"--store-weights": store_weights, "--device": device != "auto", "--precision": precision != "auto"}
         if taken := [name for name, value in others.items() if value]:
             raise UsageError(f"{' and '.join(taken)} cannot be combined with --config: put them into {config}")
         chosen = read_config(config)

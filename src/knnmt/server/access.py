@@ -77,11 +77,17 @@ def add_key(path: Path, name: str, limit: int | None = None, **fields: Any) -> s
         raise UsageError(f"{name!r} is not a valid key name: use letters and digits, no spaces")
     if path.exists() and any(each.name == name for each in read_keys(path)):
         raise UsageError(f"{path}: a key named {name!r} already exists; choose another name, or remove its line")
+    new = Key(name, "", limit, **fields)
+    if new.expires is not None and new.expires < date.today():
+        raise UsageError(f"a key that expired on {new.expires} would open nothing: choose a later day")
+    for each in (new.memories, new.own):
+        if each is not None and (not each or re.search(r"\s", "".join(each))):  # the line would say something else
+            raise UsageError("name at least one memory, without spaces; others go to [keys] of the configuration")
     secret = secrets.token_urlsafe(32)
     if not path.exists():
         path.touch(mode=0o600)
     with path.open("a", encoding="utf-8") as file:
-        file.write(_line(Key(name, digest(secret), limit, **fields)) + "\n")
+        file.write(_line(replace(new, digest=digest(secret))) + "\n")
     return secret
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import errno
 import logging
 import signal
 import threading
@@ -32,11 +31,12 @@ from knnmt.server.dependencies import Serving, known
 from knnmt.server.description import openapi
 from knnmt.server.desks import Desks, NoPairError
 from knnmt.server.document_jobs import DocumentJobs
+from knnmt.server.failures import FAILED, log_failure, unwritable
 from knnmt.server.fields import explained
 from knnmt.server.imports import Imports
 from knnmt.server.match_index import MatchIndex
 from knnmt.server.metrics import Metrics
-from knnmt.server.middleware import FAILED, GuardMiddleware
+from knnmt.server.middleware import GuardMiddleware
 from knnmt.server.model_pool import ModelPool
 from knnmt.server.opening import open_desks
 from knnmt.server.people import ANYONE, READER, Caller, Key
@@ -59,7 +59,7 @@ from knnmt.server.settings import ServerSettings
 from knnmt.server.spool import Spool, remove_abandoned
 from knnmt.server.state import State
 from knnmt.server.teaching import Teaching
-from knnmt.server.work_items import UnavailableError, log_failure
+from knnmt.server.work_items import UnavailableError
 from knnmt.server.worker import Worker
 from knnmt.text.glossary import Glossary
 from knnmt.translate import Translator
@@ -67,7 +67,6 @@ from knnmt.translate import Translator
 _log = logging.getLogger(__name__)
 PAGE = Path(__file__).parent / "page"
 CORS_HEADERS = ("Authorization", "Content-Type")
-NO_ROOM = {errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM}  # of a disk
 OPERATOR = Caller("(signal)", "admin")  # who sends SIGHUP
 EXPIRY = 60.0  # seconds between two looks for documents to remove
 OWN = ("/v1/", "/tmserver/")  # where languages that the server does not translate are not found
@@ -296,13 +295,10 @@ def _add_error_handlers(app: FastAPI) -> None:
         return Answer({"error": f"timed out after {limit:g} seconds: send less text at a time"}, 504)
 
     @app.exception_handler(OSError)
-    async def unwritable(_: Request, error: OSError) -> Answer:
-        if error.errno in NO_ROOM:
-            _log.error("cannot write to the disk: %s", error.strerror)
-            return Answer(
-                {"error": f"the server cannot write to its disk: {error.strerror}"}, 503, {"Retry-After": "60"}
-            )
+    async def failed_disk(_: Request, error: OSError) -> Answer:
         log_failure(_log, error)
+        if reason := unwritable(error):
+            return Answer({"error": reason}, 503, {"Retry-After": "60"})
         return Answer({"error": FAILED}, 500)
 
     @app.exception_handler(NoPairError)

@@ -45,7 +45,14 @@ def _languages(given: object) -> object:
         raise ValueError(str(error)) from None
 
 
+def _digest(given: object) -> object:
+    if re.fullmatch("[0-9a-f]{64}", str(given)) is None:
+        raise ValueError("should be the 64 digits that `knnmt serve --keys FILE --new-key NAME` writes to the file")
+    return given
+
+
 Pair = Annotated[str, BeforeValidator(_languages)]
+Digest = Annotated[str, BeforeValidator(_digest)]
 
 
 class MemoryConfig(Settings):
@@ -75,7 +82,7 @@ class PairConfig(Settings):
 class KeyConfig(Settings):
     """A key: whose it is, by the name of its table, and what it opens."""
 
-    digest: str = Field(pattern="^[0-9a-f]{64}$", description="SHA-256 of the key")
+    digest: Digest = Field(description="SHA-256 of the key")
     role: Role = Field(default="translate", description="translate, teach, review or admin")
     expires: date | None = Field(default=None, description="the last day that it is valid")
     rate_limit: int | None = Field(default=None, ge=0, description="requests per minute; default: the server's")

@@ -24,11 +24,12 @@ from knnmt.documents.pretranslate import Tally, Translated, pretranslate, texts_
 from knnmt.errors import DataError, KnnmtError, UsageError
 from knnmt.languages import Languages
 from knnmt.server.desks import Desk
+from knnmt.server.failures import FAILED, log_failure, unwritable
 from knnmt.server.people import Caller
 from knnmt.server.settings import ServerSettings
 from knnmt.server.spool import FULL, RETRY, Spool, Spooled
 from knnmt.server.uploads import Upload
-from knnmt.server.work_items import STOPPING, DecodingOptions, TextRequest, UnavailableError, answer, log_failure
+from knnmt.server.work_items import STOPPING, DecodingOptions, TextRequest, UnavailableError, answer
 from knnmt.server.worker import GRACE, Worker
 from knnmt.text.inline import Inline
 from knnmt.translate import Translator
@@ -43,7 +44,6 @@ MAX_NAME, MAX_SUFFIX = 100, 20  # characters of a file's name
 MAX_PROBLEMS = 100  # problems listed in a report; all are counted
 KEPT = 60.0  # seconds that a result is kept, even if its room is needed
 UNSUPPORTED = "Invalid request: file format not supported"
-FAILED = "internal error; see the server's log"
 
 
 class DocumentReport(BaseModel):
@@ -250,7 +250,7 @@ class DocumentJobs:
         except KnnmtError as error:
             job.fault, job.error = error, str(error)
         except Exception as error:
-            job.fault, job.error = error, FAILED
+            job.fault, job.error = error, unwritable(error) or FAILED
             log_failure(_log, error)
         job.request = None
         job.ended = time.monotonic()

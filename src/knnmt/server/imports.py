@@ -23,11 +23,12 @@ from knnmt.corpus import CleanReport, CleanSettings, Languages, Segment, clean, 
 from knnmt.corpus.signature import signed
 from knnmt.errors import DataError, KnnmtError, UsageError
 from knnmt.server.desks import Desk, Memory
+from knnmt.server.failures import FAILED, log_failure, unwritable
 from knnmt.server.metrics import Metrics
 from knnmt.server.people import Caller
 from knnmt.server.spool import Spooled
 from knnmt.server.uploads import Upload
-from knnmt.server.work_items import STOPPING, UnavailableError, log_failure
+from knnmt.server.work_items import STOPPING, UnavailableError
 from knnmt.server.worker import Worker
 
 _log = logging.getLogger(__name__)
@@ -181,7 +182,7 @@ class Imports:
         except KnnmtError as error:
             one.state, one.error = "failed", named(str(error), one.file.path)
         except Exception as error:
-            one.state, one.error = "failed", "internal error; see the server's log"
+            one.state, one.error = "failed", unwritable(error) or FAILED
             log_failure(_log, error)
         finally:
             one.file.discard()

@@ -15,15 +15,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from knnmt.server.access import Doorkeeper
+from knnmt.server.failures import FAILED, log_failure
 from knnmt.server.metrics import Metrics
 from knnmt.server.rights import METHODS, methods_of
 from knnmt.server.settings import ServerSettings
 from knnmt.server.uploads import ENVELOPE
-from knnmt.server.work_items import log_failure
 
 _access_log, _log = logging.getLogger("knnmt.server.access"), logging.getLogger(__name__)
 CLOSED = 499  # in the log: the client closed the connection
-FAILED = "internal error; see the server's log"
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "

@@ -4,13 +4,13 @@ import contextlib
 import itertools
 import logging
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Any
 
 from knnmt.errors import DataError, KnnmtError
+from knnmt.server.failures import log_failure, unwritable
 from knnmt.text.glossary import Glossary
 from knnmt.text.inline import Inline
 from knnmt.translate import Translation, Translator
@@ -157,8 +157,8 @@ def answer(future: "Future[Any]", result: object) -> None:
 
 
 def fail(future: "Future[Any]", error: Exception) -> None:
-    """Set an error, and log it if it is a bug."""
-    if not isinstance(error, KnnmtError):
+    """Set an error, and log it if it is a bug; of a disk that cannot be written to, whoever asked tells."""
+    if not isinstance(error, KnnmtError) and unwritable(error) is None:
         log_failure(_log, error)
     with contextlib.suppress(InvalidStateError):
         future.set_exception(error)
@@ -168,8 +168,3 @@ def refuse(future: "Future[Any]", reason: str = STOPPING, retry_after: int = 5) 
     """Say that the server is shutting down, or overloaded."""
     with contextlib.suppress(InvalidStateError):
         future.set_exception(UnavailableError(reason, retry_after))
-
-
-def log_failure(log: logging.Logger, error: BaseException) -> None:
-    """Log the traceback without the message, which may contain text of a request."""
-    log.error("%s\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))

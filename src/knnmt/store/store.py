@@ -299,10 +299,14 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def _agreements(part: Part) -> Iterator[tuple[str, bool]]:
-    """Where two arrays say the same, whether they do."""
-    if "cluster_starts" in part and "type_offsets" in part:
+    """Where two arrays say the same, whether they do; those that nobody has declared are not opened."""
+
+    def known(*names: str) -> bool:
+        return all(name in part and name in ARRAYS for name in names)
+
+    if known("cluster_starts", "type_offsets"):
         starts = part["cluster_starts"][part["cluster_offsets"]]
         yield "clusters and types do not agree", bool((starts == part["type_offsets"]).all())
-    if "ranking_tokens" in part and "target_ids" in part:  # a store that only serves may have no entries' tokens
+    if known("ranking_tokens", "target_ids"):  # a store that only serves may have no entries' tokens
         tokens = part["target_ids"][part["ranking_entries"]]
         yield "ranked tokens are not those of their entries", bool((tokens == part["ranking_tokens"]).all())

@@ -6,19 +6,31 @@ const KEPT = "knnmt-terms";
 
 export function listen(changed) {
   $("terms").value = sessionStorage.getItem(KEPT) || "";
+  showUnread(lines());
   let timer;
   $("terms").addEventListener("input", () => {
     sessionStorage.setItem(KEPT, $("terms").value);
+    showUnread(lines().slice(0, -1)); // the last one is being typed
     clearTimeout(timer);
     timer = setTimeout(changed, 500);
   });
+  $("terms").addEventListener("change", () => showUnread(lines()));
 }
 
 // Pairs of the lines that have both sides.
-export function terms() {
-  const pairs = $("terms").value.split("\n").map((line) => {
+export const terms = () => lines().filter(complete);
+
+const complete = ({ source, target }) => source && target;
+
+function lines() {
+  return $("terms").value.split("\n").map((line) => {
     const [source, ...rest] = line.split(/\t|=|→/);
     return { source: source.trim(), target: rest.join("=").trim() };
   });
-  return pairs.filter(({ source, target }) => source && target);
+}
+
+// Say which line has only one side.
+function showUnread(given) {
+  const at = given.findIndex((line) => (line.source || line.target) && !complete(line));
+  $("terms-unread").textContent = at < 0 ? "" : `Line ${at + 1} is not used: write source = target.`;
 }

@@ -5,6 +5,7 @@ import { $, show } from "./dom.js";
 
 const TEMPORARY = [0, 429, 502, 503]; // worth a retry
 const PATIENCE = 60; // seconds: a limit per day is not waited for
+const TOO_LONG = /\((\d+)\) exceeds text limit \((\d+)\) of (\w+)/; // LibreTranslate's words
 let timer = 0;
 let retry = () => {};
 
@@ -53,6 +54,7 @@ export function showError(error, again) {
   const temporary = TEMPORARY.includes(error.status) && error.retryAfter <= PATIENCE;
   const text = error.status === 0 ? "Offline: the server is not responding." : sentence(error.message);
   showFailure(temporary ? `${text} Retrying…` : text);
+  show($("retry"), error.status !== 400); // the same text would be refused again
   if (temporary) timer = setTimeout(again, 1000 * (error.retryAfter || 2));
 }
 
@@ -62,4 +64,12 @@ function showFailure(text) {
   show($("failed"), true);
 }
 
-const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?…]$/.test(text) ? "" : "."}`;
+// What the server says, in a translator's words where it has a program's.
+function sentence(text) {
+  const [, size, limit, what] = TOO_LONG.exec(text) ?? [];
+  if (size) return `This text is too long: ${count(size)} ${what}, and ${count(limit)} is the limit. Shorten it, or translate it as a file.`;
+  return withStop(text.replace(/^Invalid request: /, ""));
+}
+
+const count = (digits) => Number(digits).toLocaleString("en");
+const withStop = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?…]$/.test(text) ? "" : "."}`;

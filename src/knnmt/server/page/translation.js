@@ -12,6 +12,7 @@ const PAUSE = 300; // milliseconds without a key press before a translation is r
 const SLOW = 250; // milliseconds after which a request is shown as in progress
 const FIRST = 8; // lines of the first request: something is to be seen soon
 const MOST = 32; // lines of a request
+const MOST_CHARACTERS = 4000; // of a request of several lines: it should not take longer than 32 lines of ordinary length
 
 export const state = {
   defaults: { system: "", lambda: 0 }, // of the pair; no system: not set up yet
@@ -74,7 +75,7 @@ export async function translate({ compared = null, done = [] } = {}) {
   const before = state.words.map((word) => word.text);
   try {
     for (let size = FIRST; done.length < texts.length; size = Math.min(2 * size, MOST)) {
-      const json = { q: texts.slice(done.length, done.length + size), ...asked };
+      const json = { q: next(texts.slice(done.length, done.length + size)), ...asked };
       const { translations } = await ask("v1/translate", { method: "POST", json, signal: mine.signal });
       if (mine !== pending) return;
       done.push(...translations);
@@ -96,6 +97,13 @@ export async function translate({ compared = null, done = [] } = {}) {
     clearTimeout(slow);
     if (mine === pending) $("target-pane").removeAttribute("aria-busy");
   }
+}
+
+// The texts of a request: one, and those that do not make it too long.
+function next(texts) {
+  let characters = 0;
+  const end = texts.findIndex((text) => (characters += text.length) > MOST_CHARACTERS);
+  return end < 0 ? texts : texts.slice(0, Math.max(1, end));
 }
 
 // While it is not the translation of the text, nor all of it, it can be neither copied nor corrected.

@@ -17,13 +17,13 @@ from knnmt.server.dependencies import Calling, Serving, while_connected
 from knnmt.server.description import VARIANTS, language
 from knnmt.server.desks import Desk
 from knnmt.server.detection import name_of
+from knnmt.server.failures import FAILED, log_failure
 from knnmt.server.fields import Flag, body_schema, given_fields, validated
 from knnmt.server.glossaries import TermIn
-from knnmt.server.middleware import FAILED
 from knnmt.server.people import Caller
 from knnmt.server.server import Server
 from knnmt.server.texts import TextQuery, render
-from knnmt.server.work_items import DecodingOptions, log_failure
+from knnmt.server.work_items import DecodingOptions
 
 _log = logging.getLogger(__name__)
 Model = TypeVar("Model", bound=BaseModel)
