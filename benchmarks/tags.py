@@ -2,6 +2,7 @@
 
     python benchmarks/tags.py                                          # the demo's catalogs, German to English
     python benchmarks/tags.py --langs en-de                            # English to German
+    python benchmarks/tags.py de.po other.po                           # other German catalogs
     python benchmarks/tags.py --model FOLDER --news news.de news.en    # and links of 500 pairs beside FastAlign's
 
 Strings are those of the catalogs with pairs of tags around some of their words, in source and reference alike. The tags
@@ -37,12 +38,13 @@ Pair = tuple[str, str]
 def main() -> None:
     """Place the tags in each way, and print the shares."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("catalogs", nargs="*", type=Path, help="PO files with German strings [default: the demo's]")
     parser.add_argument("--langs", choices=MODELS, default="de-en")
     parser.add_argument("--model", help="a model of these languages [default: the embedded one]")
     parser.add_argument("--news", type=Path, nargs=2, metavar=("DE", "EN"), help="parallel lines")
     given = parser.parse_args()
     model = load(given.model or MODELS[given.langs], langs=given.langs, device="cpu")
-    files = [file for package in demo.PACKAGES for file in demo.files(package)]
+    files = given.catalogs or [file for package in demo.PACKAGES for file in demo.files(package)]
     catalogs = {(each.source, each.target) for file in files for each in read(file, demo.LANGUAGES)}
     lines = [path.read_text("utf-8").splitlines() for path in given.news or ()]
     news = [pair for pair in zip(*lines, strict=True) if len(pair[0]) < 300]
@@ -56,6 +58,7 @@ def main() -> None:
         "FastAlign": lambda source, target: linked(aligner, model, source, target),
         "attention": WordAligner(model),
     }
+    print(f"FastAlign is trained on {len(others):,} strings and {len(news):,} lines")
     random.Random(5).shuffle(news)
     gold = [set(ways["FastAlign"](*pair)) for pair in news[:PAIRS]]
     for name, align in ways.items():

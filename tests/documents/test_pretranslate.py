@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from knnmt.documents import State
+from knnmt.documents import State, open_document
 from knnmt.documents.pretranslate import (
     USUAL,
     WINDOW,
@@ -142,6 +142,21 @@ def test_notes_say_how_well_the_memory_matches() -> None:
     )
     assert Translated(Inline("a"), -0.5, match=0.0).note.endswith("; no match in the translation memory")
     assert Translated(Inline("a"), 0.0, exact=True, match=1.0).note == "exact match of the translation memory"
+
+
+def test_a_match_is_reviewed_where_tags_were_put_between_its_words() -> None:
+    data = """<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">
+    <file source-language="en" target-language="de" original="a" datatype="x"><body>
+    <trans-unit id="1"><source>Click <g id="1">Save</g></source></trans-unit>
+    <trans-unit id="2"><source><g id="1">Click Save</g></source></trans-unit>
+    </body></file></xliff>"""
+    document = open_document(data.encode(), "xliff")
+    pretranslate(document, lambda some: [Translated(each, exact=True) for each in some])
+    first, second = (line for line in document.to_bytes().decode().split("\n") if "<source>" in line)
+    assert 'state="needs-review-translation"' in first
+    assert "exact match of the translation memory, tags placed by machine" in first
+    assert 'state="translated"' in second
+    assert "exact match of the translation memory<" in second
 
 
 def test_matches_are_kept_over_an_interruption(tmp_path: Path) -> None:

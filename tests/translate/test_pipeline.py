@@ -61,6 +61,17 @@ def test_a_number_that_a_model_leaves_out_in_every_form_is_put_back() -> None:
     assert lines.asked == [f"Die Datei {form} fehlt" for form in ("-352", "{name}", "4711")] + ["Die Datei fehlt"]
 
 
+def test_a_line_break_inside_a_sentence_has_words_on_both_sides() -> None:
+    """Also where the words that stood behind it are not translated, and links lead to others."""
+    source = "Die Datei wurde vom Benutzer\ngelöscht und auch vom Programm,\ndas sie anlegte"
+    for links in ([], [(i, 0) for i in range(12)], [(i, 2) for i in range(12)], [(0, 2), (11, 0)]):
+        pipeline = Pipeline(
+            Copying(change=lambda text: "Gelöscht sie wurde"), lambda *_, links=links: links, Languages()
+        )
+        (found,) = pipeline.translate([Inline.plain(source)])
+        assert found.text == "Gelöscht\nsie\nwurde"
+
+
 @given(st.lists(st.sampled_from([*SPANS, *WORDS, *WORDS]), min_size=1, max_size=9).map(" ".join))
 def test_what_is_not_mended_keeps_the_source_and_is_told(text: str) -> None:
     lines = Copying(TranslateSettings(sentences=False), change=lambda line: "{0} <b>")

@@ -31,10 +31,20 @@ class Translated(NamedTuple):
     match: float | None = None  # score of the best fuzzy match, 0 where there is none; None without a memory
 
     @property
+    def placed(self) -> bool:
+        """Whether there are codes between its words: the memory has none, and does not say where they belong."""
+        return any(0 < code.at < len(self.target.text) for code in self.target.codes)
+
+    @property
+    def certain(self) -> bool:
+        """Whether it needs no review."""
+        return self.exact and not self.problems and not self.placed
+
+    @property
     def note(self) -> str:
         """What a reviewer is told."""
         if self.exact:
-            return "exact match of the translation memory"
+            return f"exact match of the translation memory{', tags placed by machine' if self.placed else ''}"
         made = f"machine translation, score {self.score:.2f}"
         if self.match is None:
             return made
@@ -76,7 +86,8 @@ def pretranslate(
     window: int = WINDOW,
     progress: Callable[[int], None] | None = None,
 ) -> Tally:
-    """Translate the units that are untranslated or fuzzy, or `everything`; exact matches need no review.
+    """Translate the units that are untranslated or fuzzy, or `everything`; exact matches need no review, unless
+    codes were placed between their words.
 
     Every translation is checked, its terms against the `glossary`. `translate` gets `window` texts at a time, those of
     similar length together: batches have little padding then.
@@ -126,8 +137,7 @@ def texts_of(document: Document, *, everything: bool = False) -> int:
 def _fill(unit: Unit, found: Translated, tally: Tally) -> None:
     if found.problems and not found.exact:
         return
-    certain = found.exact and not found.problems
-    unit.set(found.target, state=State.TRANSLATED if certain else State.FUZZY, note=found.note)
+    unit.set(found.target, state=State.TRANSLATED if found.certain else State.FUZZY, note=found.note)
     tally.units += 1
     tally.words += len(unit.source.text.split())
     tally.exact += found.exact

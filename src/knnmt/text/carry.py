@@ -157,6 +157,7 @@ class _Writer:
             name = "" if held.partner is None else "a"
             span = Span(held, name=name, begin=at, stop=at, space_before=not before or before.isspace())
             span.visible = held.partner is None and held.kind not in ("tag", "break")
+            span.divides = held.kind == "break"
             self._open[-1].inside.append(span)
             if held.partner is not None:
                 self._open.append(span)

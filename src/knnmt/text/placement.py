@@ -27,6 +27,7 @@ class Span:
     end: Mark = ""
     name: str = ""
     visible: bool = False  # it has text of its own, which must not touch the words beside it
+    divides: bool = False  # a line break: it needs words on both sides
     begin: int = 0  # in characters
     stop: int = 0
     first: int = 0  # in words
@@ -77,9 +78,15 @@ class _Placement:
         ordered = sorted((start, stop, number) for number, (start, stop) in windows.items())
         starts = {start: (stop, number) for start, stop, number in ordered}
         loose: defaultdict[int, list[Span]] = defaultdict(list)
+        last, dividing = low, sum(inner.divides for inner in span.inside)
         for number, inner in enumerate(span.inside):
-            if number not in windows:
-                loose[self._gap(span, number, low, high, ordered)].append(inner)
+            if number in windows:
+                continue
+            gap = self._gap(span, number, low, high, ordered)
+            if inner.divides:  # leaves words for those that follow
+                last = gap = max(last + 1, min(gap, high - dividing))
+                dividing -= 1
+            loose[min(gap, high)].append(inner)
         here = low
         while True:
             for inner in loose[here]:
