@@ -36,7 +36,7 @@ def test_languages_are_those_of_the_server_and_only_its_pairs(ada: TestClient) -
     assert pairs == [{"source": ["de", "auto"], "target": ["en"]}, {"source": ["en", "auto"], "target": ["de"]}]
     deepl = schema(ada, "/v2/translate", MULTIPART)
     assert {"DE", "de", "EN", "EN-GB", "EN-US"} <= set(deepl["properties"]["target_lang"]["enum"])
-    assert deepl["anyOf"][0]["properties"]["source_lang"]["enum"] == ["DE", "de", None]
+    assert deepl["anyOf"][0]["properties"]["source_lang"]["enum"] == ["DE", "de", "", None]
     assert "x-l" not in ada.get("/openapi.json").text
 
 
@@ -195,3 +195,14 @@ def test_an_empty_list_is_no_text_and_no_key(ada: TestClient) -> None:
     assert (answer.status_code, answer.json()["error"]) == (400, "Invalid request: missing q parameter")
     assert ada.post("/detect", json={"q": "ja", "api_key": []}).status_code == 400
     assert ada.post("/v2/translate", json={"text": ["ja"], "target_lang": "EN", "ignore_tags": []}).status_code == 200
+
+
+def test_what_may_be_missing_may_be_empty(ada: TestClient) -> None:
+    """A browser sends every field of a form, those left blank too."""
+    properties = schema(ada, "/v2/translate", MULTIPART)["properties"]
+    assert "" in properties["source_lang"]["enum"]
+    assert "" in properties["tag_handling"]["enum"]
+    assert "" not in properties["target_lang"]["enum"]
+    blank = {"text": "Guten Tag, wie geht es dir?", "target_lang": "EN-US", "source_lang": "", "tag_handling": ""}
+    assert ada.post("/v2/translate", data=blank).status_code == 200
+    assert ada.post("/v2/translate", data=blank | {"target_lang": ""}).status_code == 400

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 from .real import serving
 from .standin import StandIn
 
@@ -45,3 +47,15 @@ def test_a_small_queue_sends_clients_away_and_fails_none() -> None:
     assert seen.faults == {}
     assert seen.codes[503] > 0
     assert seen.codes[200] > 0
+
+
+@pytest.mark.slow
+def test_ten_thousand_requests_leave_memory_flat() -> None:
+    """The growth after the first fifth, when caches and connections are there, of a server and its clients together."""
+    load = benchmark()
+    texts = [f"Satz Nummer {n}" for n in range(300)]
+    with serving(StandIn().as_translator()) as port:
+        seen = load.drive(port, [load.Work(texts)], clients=8, seconds=3600, pid=os.getpid(), requests=10_000)
+    assert seen.codes == {200: 10_000}
+    before, fifth, end = seen.own[0], seen.own[len(seen.own) // 5], seen.own[-1]
+    assert end < 1.05 * fifth, (before, fifth, end)

@@ -45,3 +45,27 @@ def test_a_crowd_at_a_server_that_has_not_translated_yet_is_refused_before_it_wa
             await asyncio.gather(first, *(each for each in crowd if each not in refused))
 
     asyncio.run(story())
+
+
+def test_when_the_model_becomes_slow_those_who_wait_hear_so_at_once() -> None:
+    """They were accepted while it was fast. Most are told after the first slow batch, not when their time is up."""
+
+    async def story() -> None:
+        standin = StandIn(pause=0.01)
+        async with working(standin, batch_tokens=64, time_limit=4, queue=400) as worker:
+            for number in range(5):
+                await worker.ask([f"ein Satz mit vielen Wörtern {number} {each}" for each in range(12)], HOW)
+            standin.pause, fast = 0.4, len(standin.batches)
+            refused: list[int] = []  # slow batches that had been translated by then
+
+            async def ask(number: int) -> None:
+                try:
+                    await worker.ask([f"drei kleine Wörter{number}"], HOW)
+                except UnavailableError:
+                    refused.append(len(standin.batches) - fast)
+
+            await asyncio.gather(*map(ask, range(300)), return_exceptions=True)
+        assert len(refused) > 100
+        assert sum(batches <= 1 for batches in refused) > len(refused) / 2
+
+    asyncio.run(story())

@@ -44,6 +44,8 @@ def test_what_one_replica_learns_the_others_use_at_once(model_folder: Callable[[
         assert translated(reader) == translated(writer) != LESSON
         assert reader.post("/suggest", json=ASKED | {"s": LESSON}).status_code == 403
         name = writer.post("/v1/memory", json={"source": TEXT, "target": LESSON}).json()["ids"][0]
+        listed = reader.get("/v1/memory", params={"order": "recent"}).json()["segments"]
+        assert [each["id"] for each in listed] == [name]  # before a translation has looked for it
         assert translated(reader) == translated(writer) == LESSON
 
         Datastore.open(store).compact(Translator(model, langs="de-en").model)  # other parts, under both of them

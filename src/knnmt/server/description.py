@@ -8,9 +8,10 @@ from fastapi.openapi.utils import get_openapi
 
 from knnmt.languages import Languages
 from knnmt.server.caller_glossaries import base
+from knnmt.server.fields import LANGUAGE
 from knnmt.server.settings import ServerSettings
 
-LANGUAGE, LIMIT = "x-language", "x-limit"  # marks of fields, which the description of a server does not have any more
+LIMIT = "x-limit"  # a mark as LANGUAGE: the description of a server does not have them any more
 VARIANTS = {"en": ("en-GB", "en-US"), "pt": ("pt-BR", "pt-PT")}  # DeepL has no target languages EN and PT
 AUTO = "auto"
 
@@ -86,7 +87,11 @@ def _mark(field: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _codes(mark: dict[str, Any], pairs: Iterable[Languages]) -> list[str]:
-    """The codes of a language field, as clients write them."""
+    """The codes of a language field, as clients write them; nothing, where none need be given."""
+    return [*_written(mark, pairs), *([""] if mark.get("empty") else [])]
+
+
+def _written(mark: dict[str, Any], pairs: Iterable[Languages]) -> list[str]:
     tags = dict.fromkeys(getattr(pair, mark["side"]) for pair in pairs)
     if mark["deepl"]:
         every = [code for tag in tags for code in (base(tag), tag, *VARIANTS.get(tag, ()))]

@@ -24,6 +24,7 @@ SECRET = frozenset({"api_key"})  # what an address must not contain: it ends up 
 _NAME = re.compile("^[ -~]+$")  # printable ASCII: names of a form's fields stand in headers
 NAMES = {"propertyNames": {"pattern": _NAME.pattern}}
 WRITTEN = r"[^\s\x1c-\x1f\x85]"  # more than white space, whatever an engine of regular expressions takes for that
+LANGUAGE = "x-language"  # mark of a field that is a language of the server; `description` fills it in
 MISSING = ("missing", "string_too_short", "too_short")
 FLAGS: dict[Any, bool] = {"0": False, "1": True, "false": False, "true": True}
 
@@ -190,7 +191,7 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
     """The JSON schema of a model as a form has it: without null, and without references, which would point to another
-    place in OpenAPI's document."""
+    place in OpenAPI's document. What may be missing may be empty (see `validated`)."""
     schema = model.model_json_schema()
     parts: dict[str, Any] = schema.pop("$defs", {})
 
@@ -207,4 +208,10 @@ def schema_of(model: type[BaseModel]) -> dict[str, Any]:
         return {name: inlined(each) for name, each in part.items()}
 
     whole: dict[str, Any] = inlined(schema)
+    for name in whole["properties"].keys() - set(whole.get("required", ())):
+        field = whole["properties"][name]
+        if "enum" in field:
+            field["enum"] = [*field["enum"], ""]
+        if LANGUAGE in field:
+            field[LANGUAGE] = field[LANGUAGE] | {"empty": True}
     return whole

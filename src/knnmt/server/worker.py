@@ -47,7 +47,8 @@ T = TypeVar("T")
 TRIM_INTERVAL = 10.0  # seconds between returning freed memory to the system
 PATIENCE = 5  # times `gather`: the longest a batch waits while requests keep joining it
 SECONDS = 1.5  # target duration of a batch
-UNMEASURED, MINIMUM = 256, 128  # tokens in a batch: before throughput is known, and however slow the model is
+UNMEASURED = 256  # tokens in a batch before throughput is known
+MINIMUM = 512  # tokens in a batch however slow the model is: batches of a text or two would make it slower still
 ASSUMED = 1 / 400  # seconds per token before throughput is known: a small model on one core
 SMALL = 4  # a request is small if this many fit into a batch
 TURN = 0.5  # seconds a batch that takes longer than `SECONDS` runs between two interruptions
@@ -154,10 +155,14 @@ class Worker:
             if self._stopping:
                 raise UnavailableError(STOPPING, 5)
             wait = self._queued_tokens() * (self._pace or ASSUMED)
-            if bounded and (len(self._queue) >= self._settings.queue or 2 * wait > self._settings.time_limit):
+            if bounded and (len(self._queue) >= self._settings.queue or self._too_long(wait)):
                 raise UnavailableError(OVERLOADED, _retry_after(wait))
             self._put(item)
         return item.future
+
+    def _too_long(self, wait: float) -> bool:
+        """Whether a request should not wait for so many seconds: the estimate may be wrong by a factor of two."""
+        return 2 * wait > self._settings.time_limit
 
     def _queued_tokens(self) -> float:
         """Tokens to translate before a new request gets its turn: at most one batch of each request."""
@@ -340,15 +345,17 @@ class Worker:
                     self._put(request)  # behind what arrived meanwhile
 
     def _shed(self) -> None:
-        """Refuse requests that would time out in the queue: they came before it was known how long a batch takes."""
+        """Refuse requests that would time out in the queue, and those that would not be accepted now: they came before
+        it was known how long a batch takes, or before it took so long. They are told early, not when time is up."""
         late: list[TextRequest] = []
         with self._changed:
             ahead, now, room = 0.0, time.monotonic(), self._room(0)
             for item in self._queue:
                 if not isinstance(item, TextRequest):
                     continue
-                due = item.submitted + self._settings.time_limit
-                if item.limited and not item.begin and now + (ahead + item.tokens) * self._pace > due:
+                due, wait = item.submitted + self._settings.time_limit, ahead * self._pace
+                late_or_long = now + wait + item.tokens * self._pace > due or self._too_long(wait)
+                if item.limited and not item.begin and late_or_long:
                     late.append(item)
                 else:
                     ahead += min(item.tokens, room)
