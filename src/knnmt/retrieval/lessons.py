@@ -48,21 +48,19 @@ class Heard(NamedTuple):
 
 
 class LessonLookup(BySentence):
-    """The lessons that a batch of sentences may hear. taught: a view of a `LessonPart`."""
+    """The lessons that a batch of sentences may hear. taught: a view of a `LessonPart`; entries: (B, N) of it, -1 for
+    none."""
 
     by_sentence = ("lookup",)
 
-    def __init__(self, taught: View, source: Source) -> None:
+    def __init__(self, taught: View, entries: Tensor) -> None:
         (lessons,) = taught.parts
         assert isinstance(lessons, LessonPart)
         self.scale = taught.scale
         # the store's number of each entry of a lesson (T,)
         self.entries = taught.kept("entries", lambda: torch.from_numpy(lessons.entries).to(taught.device))
-        entries = near_entries(taught, source, C)
-        lesson = taught.blocks("entry_lessons")[0][entries.clamp_min(0)]
-        other = _agreement(taught, len(lessons.lessons), source).gather(1, lesson) < AGREED
         settings = RetrievalSettings(k=K).model_copy(update={"temperature": TEMPERATURE * self.scale})
-        self.lookup = Nearest(taught, entries.masked_fill(other, -1), settings)
+        self.lookup = Nearest(taught, entries, settings)
 
     def hear(self, states: Tensor, nearest: Tensor) -> Heard:
         """What states (B, K, d) hear beside the nearest that was found in the store, (B, K)."""
@@ -75,6 +73,19 @@ class LessonLookup(BySentence):
         weight = closest.mul(-WEIGHT / (REACH * self.scale)).add_(WEIGHT).clamp_(min=0.0)
         found = found._replace(entries=entries, distances=distances, nearest=closest)
         return Heard(found, weight, TEMPERATURE * self.scale)
+
+
+def lessons_for(taught: View, source: Source) -> LessonLookup | None:
+    """What sentences may hear of a `LessonPart`: None where that is nothing, so that no step looks for it."""
+    (lessons,) = taught.parts
+    assert isinstance(lessons, LessonPart)
+    entries = near_entries(taught, source, C)
+    lesson = taught.blocks("entry_lessons")[0][entries.clamp_min(0)]
+    other = _agreement(taught, len(lessons.lessons), source).gather(1, lesson) < AGREED
+    entries = entries.masked_fill(other, -1)
+    if entries.device.type == "cpu" and not bool((entries >= 0).any()):  # elsewhere to ask costs more
+        return None
+    return LessonLookup(taught, entries)
 
 
 def _agreement(taught: View, count: int, source: Source) -> Tensor:

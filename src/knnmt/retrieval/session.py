@@ -9,7 +9,7 @@ from torch import Tensor
 from knnmt.errors import StoreError
 from knnmt.model.transformer import States
 from knnmt.retrieval.gate import Gate, Purpose, require_gate
-from knnmt.retrieval.lessons import Heard, LessonLookup
+from knnmt.retrieval.lessons import Heard, LessonLookup, lessons_for
 from knnmt.retrieval.live import LiveStore
 from knnmt.retrieval.mix import falling, learned, weights
 from knnmt.search.mix import Scores
@@ -58,7 +58,7 @@ class Retriever:
         lookup = self.system.select(self.live.view, source, self.settings)
         if taught is None or self.settings.weight == 0:  # an explicit λ = 0 is base MT
             return SentenceLookup(self, lookup, None, trace)
-        return SentenceLookup(self, lookup, LessonLookup(taught, source), trace)
+        return SentenceLookup(self, lookup, lessons_for(taught, source), trace)
 
 
 class Sources(NamedTuple):
