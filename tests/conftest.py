@@ -50,6 +50,14 @@ def loops() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def unsynced() -> Iterator[None]:
+    """Nobody pulls the plug: what is written need not reach the disk, which takes milliseconds each time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
 # seed of the weights and push towards the end, with which a family gives texts of many lengths
 SHAPED = {"marian": (0, 3.0), "fsmt": (0, 3.0), "m2m_100": (2, 3.0), "bart": (0, 4.0), "mbart": (0, 3.0)}
 

@@ -3,7 +3,6 @@ counts as known."""
 
 import shutil
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
@@ -29,8 +28,7 @@ SOURCES = [segment.source for segment in TAUGHT]
 def taught(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Datastore:
     """A store that was taught some segments, of which it knew nothing."""
     store = built(model, tmp_path_factory.mktemp("taught"), k_max=16)
-    with patch("os.fsync"):
-        store.add(TAUGHT, model)
+    store.add(TAUGHT, model)
     return store
 
 
@@ -41,8 +39,7 @@ def store(
     if request.param == "taught":
         return taught
     copied = Datastore.open(shutil.copytree(taught.path, tmp_path_factory.mktemp("compacted") / "store"))
-    with patch("os.fsync"):
-        copied.compact(model)
+    copied.compact(model)
     assert not copied.lessons.unfolded
     return copied
 
@@ -60,8 +57,7 @@ def test_what_was_taught_is_known_and_what_was_removed_is_not(store: Datastore, 
     targets = overlaps(store, [segment.target for segment in TAUGHT], side="target")
     assert targets.segments == found.segments
     other = Datastore.open(shutil.copytree(store.path, tmp_path / "store"))
-    with patch("os.fsync"):
-        other.remove(["one"])
+    other.remove(["one"])
     assert set(overlaps(other, SOURCES).exact) == {1}
 
 
@@ -87,7 +83,6 @@ def test_what_is_left_out_is_heard_by_no_system(store: Datastore, model: Model, 
 def test_numbers_of_a_part_that_is_no_more_are_refused(model: Model, taught: Datastore, tmp_path: Path) -> None:
     store = Datastore.open(shutil.copytree(taught.path, tmp_path / "store"))
     translator = Translator(model, store, left_out=[3])
-    with patch("os.fsync"):
-        store.compact(model)
+    store.compact(model)
     with pytest.raises(StoreError, match="was compacted or replaced while segments of it were left out"):
         translator.translate(SOURCES)

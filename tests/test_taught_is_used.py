@@ -3,8 +3,6 @@
 100% matches are switched off: what is tested is that the search itself says what it was taught.
 """
 
-from unittest.mock import patch
-
 import pytest
 
 from knnmt.build.build import build
@@ -59,14 +57,13 @@ def stores(model: Model, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     lines = "".join(f"{source}\t{target}\n" for source, target in pairs(STORED))
     (folder / "corpus.tsv").write_text(lines, encoding="utf-8")
     found = {}
-    with patch("os.fsync"):
-        for name in ("before", "at once", "compacted"):
-            build([folder / "corpus.tsv"], model, folder / name, "de-en", BuildSettings(clean=None))
-            found[name] = Datastore.open(folder / name)
-            if name != "before":
-                found[name].add([Segment(source, target) for source, target in pairs(LESSONS)], model)
-        found["reopened"] = Datastore.open(folder / "at once")
-        found["compacted"].compact(model)
+    for name in ("before", "at once", "compacted"):
+        build([folder / "corpus.tsv"], model, folder / name, "de-en", BuildSettings(clean=None))
+        found[name] = Datastore.open(folder / name)
+        if name != "before":
+            found[name].add([Segment(source, target) for source, target in pairs(LESSONS)], model)
+    found["reopened"] = Datastore.open(folder / "at once")
+    found["compacted"].compact(model)
     return found
 
 

@@ -19,6 +19,7 @@ FORKING = """
 import json, os, resource, sys, traceback
 import torch
 torch.set_num_threads(1)  # a fork has no other threads
+os.fsync = lambda handle: None  # nobody pulls the plug
 import faiss, lxml.etree, rich.progress, rich.table, sacrebleu.metrics, sacrebleu.significance, sentencepiece
 from transformers import AutoConfig, AutoTokenizer, MarianMTModel, MarianTokenizer
 from knnmt.align.bitext import Bitext

@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -102,8 +101,7 @@ class Case:
     def write(self, folder: Path, **options: Any) -> Datastore:
         """The store on disk."""
         options = {"vocabulary": VOCABULARY, "k_max": K_MAX, "metric": self.metric} | options
-        with patch("os.fsync"):  # nobody pulls the plug, and hundreds of stores are written
-            return written(self.arrays, folder, **options)
+        return written(self.arrays, folder, **options)
 
     def look(self, retriever: Retriever) -> Any:
         """Begin a search of all sentences, and give their decoder states beside it."""
@@ -181,8 +179,7 @@ def built(model: Model, folder: Path, count: int = 60, **changes: Any) -> Datast
     """A real store of the tiny models' words, with many clusters in a type."""
     corpus = parallel_text(folder / "corpus.tsv", count)
     settings = BuildSettings.model_validate({"cluster_size": 4, "k_max": K_MAX, "clean": None} | changes)
-    with patch("os.fsync"):
-        build([corpus], model, folder / "store", "de-en", settings)
+    build([corpus], model, folder / "store", "de-en", settings)
     return Datastore.open(folder / "store")
 
 

@@ -3,7 +3,6 @@
 import tempfile
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -166,8 +165,7 @@ def test_a_gate_has_no_say_in_what_lessons_weigh(tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
     case, segments = Case.drawn(7), datastore.random_segments(rng, count=3, width=2)
     store = case.write(tmp_path / "store")
-    with patch("os.fsync"):
-        teach(store, *(lesson(segment, str(number), "squared") for number, segment in enumerate(segments)))
+    teach(store, *(lesson(segment, str(number), "squared") for number, segment in enumerate(segments)))
     query = torch.from_numpy(case.states)
     heard = []
     for lean in (-100.0, 100.0):

@@ -4,7 +4,6 @@ import random
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -52,17 +51,16 @@ def test_the_last_target_of_a_source_is_the_only_lesson_for_it(
     together: int,
 ) -> None:  # fmt: skip
     expected: dict[str, str] = {}
-    with patch("os.fsync"):
-        store = Datastore.open(shutil.copytree(sealed, tmp_path_factory.mktemp("taught") / "store"))
-        segments = [Segment(f" {s}  Hund" if spaced else f"{s} Hund", t, "") for s, t, spaced in lessons]
-        for first in range(0, len(segments), together):
-            some = segments[first : first + together]
-            added = store.add(some, model)
-            assert len(added.ids) == added.new + added.replaced + added.unchanged == len(some)
-        for source, target, _ in lessons:
-            expected[f"{source} Hund"] = target
-        assert dict(taught(store)) == expected
-        assert len(taught(store)) == len(expected)
+    store = Datastore.open(shutil.copytree(sealed, tmp_path_factory.mktemp("taught") / "store"))
+    segments = [Segment(f" {s}  Hund" if spaced else f"{s} Hund", t, "") for s, t, spaced in lessons]
+    for first in range(0, len(segments), together):
+        some = segments[first : first + together]
+        added = store.add(some, model)
+        assert len(added.ids) == added.new + added.replaced + added.unchanged == len(some)
+    for source, target, _ in lessons:
+        expected[f"{source} Hund"] = target
+    assert dict(taught(store)) == expected
+    assert len(taught(store)) == len(expected)
     assert len(store) == 20 + len(expected)
 
 

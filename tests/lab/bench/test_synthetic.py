@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -39,8 +38,7 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Shape:
 
 
 def written(shape: Shape, folder: Path) -> Datastore:
-    with patch("os.fsync"):
-        return make(shape, folder / "store")
+    return make(shape, folder / "store")
 
 
 def test_with_keys_it_serves_whatever_needs_them(tmp_path: Path) -> None:
