@@ -56,6 +56,8 @@ def test_most_pairs_stay_as_they_are(noise: ModuleType) -> None:
 def test_one_run_makes_a_model_that_loads_and_is_not_run_twice(tmp_path: Path) -> None:
     rng = random.Random(1)
     words = {"der Hund": "the dog", "die Katze": "the cat", "läuft": "runs", "schläft": "sleeps", "heute": "today"}
+    syllables = "ka", "lo", "mir", "stu", "ten", "ball", "graf"  # words enough for any way to find pieces
+    words |= {f"{a}{b}": f"{b}{a}" for a in syllables for b in syllables}
     lines: set[str] = set()
     while len(lines) < 2600:
         chosen = rng.choices(list(words), k=rng.randint(2, 9))

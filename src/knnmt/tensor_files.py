@@ -38,7 +38,7 @@ class Kind(NamedTuple):
             with safe_open(path, framework="numpy") as file:
                 metadata = file.metadata() or {}
                 if metadata.get("format") != self.format:
-                    raise DataError(f"{path}: not a {self.name} file, or one of another version; {self.again}")
+                    raise DataError(f"{path}: no {self.name} file, or one of another version; {self.again}")
                 if set(file.keys()) != set(names):
                     raise self.corrupt(path, "other arrays than it should have")
                 # Copied: for read-only arrays numba would compile its loops a second time.

@@ -49,6 +49,8 @@ class WordAligner:
         by_word = np.zeros((right.max() + 1, left.max() + 1))
         np.add.at(by_word, (right[:, None], left[None]), weights)
         by_word /= np.maximum(1, np.bincount(right))[:, None]  # a long word must not attract more than a short one
+        ours, theirs = (_marks(text)[: by_word.shape[axis]] for text, axis in ((target, 0), (source, 1)))
+        by_word[ours[:, None] != theirs] = 0  # a quotation mark before a word looks at what the word translates
         return _mutual(by_word)
 
 
@@ -105,6 +107,11 @@ def _mutual(weights: NDArray[np.float64]) -> list[Link]:
         for i, j in links:
             left[j], left[:, i] = 0, 0
     return sorted(links)
+
+
+def _marks(text: str) -> NDArray[np.bool_]:
+    """Which words of a text are punctuation."""
+    return np.array([not any(map(str.isalnum, text[begin:end])) for begin, end in words(text)])
 
 
 def _too_long(text: str) -> bool:
