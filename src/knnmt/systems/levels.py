@@ -19,6 +19,7 @@ from knnmt.systems.view import View
 
 COARSE_FROM = 1024  # clusters of a type in a part, above which the part has cells of them
 ACROSS_FROM = 128  # clusters of a type in all parts together, above which cells of them are made here
+FINER = 2  # times √n cells of n clusters: several of them are searched, so that cells smaller than √n cost less in all
 ASSIGNED = 1 << 13  # clusters that are assigned to cells at a time
 
 
@@ -97,11 +98,11 @@ def _levels(view: View, parts: Sequence[int]) -> Levels:
 
 
 def _cells(view: View, clusters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Cells of clusters (n,), about √n: around some of them, then around the means of what lies there."""
+    """Cells of clusters (n,), about 2√n: around some of them, then around the means of what lies there."""
     rows = view.search.take(view.blocks("cluster_source"), view.starts("clusters"), clusters)
     if len(clusters) <= ACROSS_FROM:
         return clusters, clusters.new_tensor([len(clusters)]), rows[:0]
-    number = math.isqrt(len(clusters) - 1) + 1
+    number = FINER * (math.isqrt(len(clusters) - 1) + 1)
     values = rows.float()
     means = values[torch.arange(number, device=view.device) * len(clusters) // number]
     cell = _assigned(values, means)
