@@ -286,6 +286,7 @@ def stored(memory: Sequence[Segment], model: Model, langs: str, folder: Path) ->
     """A store of the memory."""
     path = folder / f"memory-{langs}"
     if not (path / "manifest.json").exists():
+        folder.mkdir(parents=True, exist_ok=True)
         corpus = folder / "memory.jsonl"
         lines = [json.dumps({"source": each.source, "target": each.target}) + "\n" for each in memory]
         corpus.write_text("".join(lines), encoding="utf-8")
