@@ -14,7 +14,7 @@ with the pairs of --news where these are given, and links as a store's does.
 import argparse
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from knnmt.align.bitext import Bitext
@@ -22,17 +22,17 @@ from knnmt.align.fastalign import Aligner, train
 from knnmt.corpus import read
 from knnmt.lab import demo
 from knnmt.model.checkpoint import Model, load
-from knnmt.text.carry import LEFT_OUT, Align, Carried, Languages
+from knnmt.text.carry import LEFT_OUT, Carried, Languages
 from knnmt.text.inline import Inline
 from knnmt.text.spans import find
 from knnmt.text.unit import items_of
-from knnmt.text.words import Link, diagonal, words
+from knnmt.text.words import Link, Pair, diagonal, words
 from knnmt.translate.word_alignment import WordAligner, tokens_of
 
 TAG = re.compile(r"</?(?:b|strong|em|i|a|code|span|u|kbd)\b[^<>]*>")
 MODELS = {"de-en": "mini-de-en", "en-de": "mini-en-de"}
 PAIRS = 500
-Pair = tuple[str, str]
+Align = Callable[[str, str], Sequence[Link]]
 
 
 def main() -> None:
@@ -110,7 +110,8 @@ def right(strings: Sequence[Pair], align: Align, langs: str) -> float:
     for source, reference in strings:
         items = items_of(Inline.plain(source), find(source, frozenset({"tag"})))
         carried = Carried(items, LEFT_OUT, Languages(*langs.split("-")))
-        placed = carried.placed(TAG.sub("", reference), align)
+        translation = TAG.sub("", reference)
+        placed = carried.placed(translation, align(carried.text, translation))
         found = enclosed("".join(item if isinstance(item, str) else item.raw for item in placed)) or {}
         wanted = enclosed(reference) or {}
         total += len(wanted)

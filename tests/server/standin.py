@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,7 +20,7 @@ from knnmt.store.store import Added
 from knnmt.text.carry import Languages
 from knnmt.text.glossary import Glossary
 from knnmt.text.inline import Inline
-from knnmt.text.words import diagonal
+from knnmt.text.words import Link, Pair, diagonal
 from knnmt.translate import TranslateSettings, Translation, Translator
 from knnmt.translate.pieces import pieces_of
 from knnmt.translate.pipeline import Pipeline
@@ -121,8 +121,6 @@ class Asked(Worker):
 class StandIn:
     """Notes which batches it was given, and by which thread; `pause` is what each takes, `held` stops them all."""
 
-    align = staticmethod(diagonal)
-
     def __init__(self, pause: float = 0.0, store: Store | None = None) -> None:
         self.store, self.pause = Store() if store is None else store, pause
         self.store.standin = self
@@ -137,6 +135,9 @@ class StandIn:
         self.open = threading.Event()
         self.open.set()
         self.weight: float | None = None
+
+    def align(self, pairs: Iterable[Pair]) -> dict[Pair, list[Link]]:
+        return {pair: diagonal(*pair) for pair in pairs}
 
     def using(self, system: str | None = None, weight: float | None = None) -> "StandIn":
         if system not in (None, "base", "fast"):
@@ -157,7 +158,7 @@ class StandIn:
         between: Callable[[], None] | None = None,
         glossary: Glossary | None = None,
     ) -> list[Translation]:
-        found = Pipeline(Lines(self, settings, between), diagonal, Languages("de", "en")).translate(units)
+        found = Pipeline(Lines(self, settings, between), self.align, Languages("de", "en")).translate(units)
         return [self._with_terms(*each, glossary) for each in zip(units, found, strict=True)] if glossary else found
 
     def _with_terms(self, unit: Inline, found: Translation, glossary: Glossary) -> Translation:

@@ -1,14 +1,14 @@
 """Translators of lines that need no model: one that copies, and one that does to spans whatever it can."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from knnmt.corpus.segment import Segment
 from knnmt.store.numbering import Match
 from knnmt.text.carry import Languages
 from knnmt.text.inline import Inline
-from knnmt.text.words import diagonal
+from knnmt.text.words import Link, Pair, diagonal
 from knnmt.translate import TranslateSettings, Translation
 from knnmt.translate.pipeline import Pipeline
 
@@ -41,9 +41,14 @@ class Copying:
         return [Match(0, Segment(text, self.known[text]))] if text in self.known else []
 
 
+def by_place(pairs: Iterable[Pair]) -> dict[Pair, list[Link]]:
+    """Links by the place of words."""
+    return {pair: diagonal(*pair) for pair in pairs}
+
+
 def through(lines: Copying, *units: Inline | str) -> list[Translation]:
     """Translations by the pipeline."""
-    pipeline = Pipeline(lines, diagonal, Languages("de", "en"))
+    pipeline = Pipeline(lines, by_place, Languages("de", "en"))
     return pipeline.translate([Inline.plain(unit) if isinstance(unit, str) else unit for unit in units])
 
 

@@ -1,6 +1,8 @@
 """The pipeline: whatever a translator does to a text, spans, codes and white space come out as they went in."""
 
 from collections import Counter
+from collections.abc import Iterable
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -12,11 +14,11 @@ from knnmt.text.held import Held
 from knnmt.text.inline import Code, Inline
 from knnmt.text.numbers import lost
 from knnmt.text.spacing import spaced
-from knnmt.text.words import diagonal
+from knnmt.text.words import Link, Pair
 from knnmt.translate import TranslateSettings
 from knnmt.translate.pipeline import Pipeline
 
-from .hostile import Copying, mangled, through
+from .hostile import Copying, by_place, mangled, through
 
 SPANS = [
     "%s", "%(name)s", "%1$d", "%%", "{0}", "{name}", "{{ x }}", "${HOME}", "%{n}", "<b>fett</b>", "<br/>", "<i>",
@@ -65,11 +67,14 @@ def test_a_line_break_inside_a_sentence_has_words_on_both_sides() -> None:
     """Also where the words that stood behind it are not translated, and links lead to others."""
     source = "Die Datei wurde vom Benutzer\ngelöscht und auch vom Programm,\ndas sie anlegte"
     for links in ([], [(i, 0) for i in range(12)], [(i, 2) for i in range(12)], [(0, 2), (11, 0)]):
-        pipeline = Pipeline(
-            Copying(change=lambda text: "Gelöscht sie wurde"), lambda *_, links=links: links, Languages()
-        )
+        linked = partial(_linked, links)
+        pipeline = Pipeline(Copying(change=lambda text: "Gelöscht sie wurde"), linked, Languages())
         (found,) = pipeline.translate([Inline.plain(source)])
         assert found.text == "Gelöscht\nsie\nwurde"
+
+
+def _linked(links: list[Link], pairs: Iterable[Pair]) -> dict[Pair, list[Link]]:
+    return dict.fromkeys(pairs, links)
 
 
 @given(st.lists(st.sampled_from([*SPANS, *WORDS, *WORDS]), min_size=1, max_size=9).map(" ".join))
@@ -265,7 +270,7 @@ def test_it_can_be_switched_off() -> None:
 def test_progress_counts_texts() -> None:
     done: list[int] = []
     units = [Inline.plain(text) for text in ("Eins. Zwei. Drei.", "", "%s", "Vier")]
-    Pipeline(Copying(), diagonal, Languages()).translate(units, done.append)
+    Pipeline(Copying(), by_place, Languages()).translate(units, done.append)
     assert sum(done) == 4
 
 

@@ -87,6 +87,20 @@ def test_tags_go_around_the_words_that_translate_theirs(translator: Translator) 
     assert [re.sub("<[^>]+>", "", text) for text in found] == [each.text for each in bare]
 
 
+def test_texts_are_aligned_together_as_one_by_one(translator: Translator) -> None:
+    """Whatever stands beside them in a batch; what is too long, or empty, is linked by place, or not at all."""
+    lines = TAGGED[f"{translator.languages.source}-{translator.languages.target}"].strip().splitlines()
+    texts = [re.sub("<[^>]+>", "", line.strip().split(" | ")[0]) for line in lines]
+    texts += ["", "OK", " ".join(texts), "lang " * 2000]
+    pairs = [(text, found.text) for text, found in zip(texts, translator.translate(texts[:-1]), strict=False)]
+    pairs += [(texts[-1], "long"), pairs[0]]
+    together = translator.align(pairs)
+    assert together == {pair: WordAligner(translator.model)(*pair) for pair in pairs}
+    assert len(together) == len(set(pairs))
+    assert together[texts[-1], "long"] == diagonal(texts[-1], "long")
+    assert all(together[pair] for pair in pairs if pair[0])
+
+
 def test_nothing_is_aligned_where_nothing_is_left_out(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     def attended(*_: object) -> None:
         raise AssertionError("a pass of the model that nothing needs")
@@ -131,5 +145,5 @@ def test_a_token_is_linked_by_what_it_reads_and_by_what_it_predicts(tagged: bool
 
     special = SpecialTokens(start=90, end=0, pad=91, prefix=(95,) if tagged else ())
     model = SimpleNamespace(special=special, transformer=Network(), device=torch.device("cpu"))
-    found = word_alignment.attended(model, [5, 6, 7, 0], [7, 5, 6])  # type: ignore[arg-type]
+    (found,) = word_alignment.attended(model, [[5, 6, 7, 0]], [[7, 5, 6]])  # type: ignore[arg-type]
     assert found.tolist() == [[0, 0, 4, 0], [4, 0, 0, 0], [0, 4, 0, 0]]

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from typing import Literal
 
 import anyio.to_thread
@@ -15,7 +16,7 @@ from knnmt.server.server import Server
 from knnmt.server.work_items import DecodingOptions
 from knnmt.text.html_document import HtmlDocument
 from knnmt.text.inline import Inline
-from knnmt.text.words import Link
+from knnmt.text.words import Link, Pair
 
 Kind = Literal["text", "html", "xml"]
 ALIGNED = 2000  # characters of texts and translations aligned at a time
@@ -54,10 +55,10 @@ async def _translated_html(server: Server, desk: Desk, texts: list[str], options
         ranks = range(min(options.n_best, max(map(len, every), default=1)))
         chosen.append([[each[min(rank, len(each) - 1)].text for each in every] for rank in ranks])
     align = desk.translator.align
-    links: dict[tuple[str, str], list[Link]] = {}
+    links: dict[Pair, list[Link]] = {}
     pairs = [pair for page, ranked in zip(pages, chosen, strict=True) for some in ranked for pair in _pairs(page, some)]
     for some in _portions(pairs):  # the tokenizer belongs to the model's thread
-        links |= await server.worker.call_soon(lambda some=some: {pair: align(*pair) for pair in some})  # type: ignore[misc]
+        links |= await server.worker.call_soon(partial(align, some))
 
     def place() -> list[list[str]]:
         every = zip(pages, chosen, strict=True)
@@ -66,14 +67,14 @@ async def _translated_html(server: Server, desk: Desk, texts: list[str], options
     return await anyio.to_thread.run_sync(place)
 
 
-def _pairs(page: HtmlDocument, translations: list[str]) -> Iterator[tuple[str, str]]:
+def _pairs(page: HtmlDocument, translations: list[str]) -> Iterator[Pair]:
     """The texts that contain tags, with their translations."""
     return itertools.compress(zip(page.texts, translations, strict=True), page.tagged)
 
 
-def _portions(pairs: list[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+def _portions(pairs: list[Pair]) -> Iterator[list[Pair]]:
     """Distinct pairs in small portions, so that other requests get their turn."""
-    some: list[tuple[str, str]] = []
+    some: list[Pair] = []
     size = 0
     for pair in dict.fromkeys(pairs):
         some.append(pair)

@@ -7,7 +7,7 @@ be placed by word alignment. What comes back is checked; what fails is tried in 
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from knnmt.text import numbers
@@ -18,7 +18,6 @@ from knnmt.text.spacing import spaced
 from knnmt.text.spans import TIME
 from knnmt.text.words import Link, words
 
-Align = Callable[[str, str], Sequence[Link]]
 Style = Literal["written", "names", "digits", "out"]
 
 # what the embedded model copies best, of what was tried; nothing in them is special to it
@@ -56,6 +55,13 @@ FORMS = (
 )
 
 
+class Mended(NamedTuple):
+    """A translation as it came back, its numbers mended; and what is wrong with it, if anything."""
+
+    text: str
+    problem: str = ""
+
+
 class Carried:
     """A sentence as a form writes it for the model: `text`, and the way back from its translation."""
 
@@ -89,15 +95,29 @@ class Carried:
         """Whether nothing is left out."""
         return not self._root.inside
 
-    def read(self, translation: str, align: Align) -> list[Item] | str:
-        """The translation with its spans, or what is wrong with it."""
+    def mended(self, translation: str) -> Mended:
+        """A translation with its numbers as in the source."""
         better = numbers.mended(self._numbers, translation, *self._languages)
         if better is None:
             missing = numbers.lost(self._numbers, translation, self._languages.target)
-            return f"{missing[0]} is missing"
+            return Mended(translation, f"{missing[0]} is missing")
         if strange := [raw for raw in invented(better) if raw not in self.text]:
-            return f"{strange[0]} is not in the source"
-        found = spaced(self.items, list(self._recognised(self.placed(better, align))))
+            return Mended(better, f"{strange[0]} is not in the source")
+        return Mended(better)
+
+    def placed(self, translation: str, links: Sequence[Link]) -> list[Item]:
+        """The translation with what was left out, beside the words that it stood beside.
+
+        links: between the words of `text` and of the translation; none are needed where this is `whole`
+        """
+        if self.whole:
+            return [translation]
+        number(self._root, [begin for begin, _ in words(self.text)])
+        return list(place(self._root, translation, links))
+
+    def read(self, marks: Sequence[Item]) -> list[Item] | str:
+        """What `placed` made of a mended translation with its spans, or what is wrong with it."""
+        found = spaced(self.items, list(self._recognised(marks)))
         twice = _any_of(self._carriers)
         for item in found:
             if isinstance(item, str) and (more := twice.search(item)):
@@ -107,13 +127,6 @@ class Carried:
             if held.number not in here:  # a number too: it was not written as one
                 return f"{held.raw} is missing"
         return problem(self.items, found) or found
-
-    def placed(self, translation: str, align: Align) -> list[Item]:
-        """The translation with what was left out, beside the words that it stood beside."""
-        if self.whole:
-            return [translation]
-        number(self._root, [begin for begin, _ in words(self.text)])
-        return list(place(self._root, translation, align(self.text, translation)))
 
     def _recognised(self, marks: Sequence[Item]) -> Iterator[Item]:
         """Pieces of text with the carriers in them replaced by their spans; those that occur too often stay text."""

@@ -7,6 +7,8 @@ from knnmt.text.spans import ON, find
 
 Link = tuple[int, int]
 """Positions of a source word and of a target word, from 0."""
+Pair = tuple[str, str]
+"""A text and its translation."""
 
 _LETTER = re.compile(r"[^\W\d_]")
 _ADDRESS = re.compile(r"\s*(?:[a-z][a-z0-9+.-]*://|mailto:|www\.)\S*\s*", re.IGNORECASE)

@@ -7,7 +7,7 @@ stays in the source language, and the translation says so in its `problems`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -15,14 +15,17 @@ from knnmt.decode.settings import TranslateSettings
 from knnmt.store.digests import one_line
 from knnmt.store.numbering import Match
 from knnmt.text.capital import with_capital
-from knnmt.text.carry import FORMS, LEFT_OUT, WRITTEN, Align, Carried, Form, Languages
+from knnmt.text.carry import FORMS, LEFT_OUT, WRITTEN, Carried, Form, Languages
 from knnmt.text.check import invented
 from knnmt.text.held import Held, Item, written
 from knnmt.text.inline import Inline
 from knnmt.text.unit import Unit, unit_of, whole_unit
+from knnmt.text.words import Link, Pair
 from knnmt.translate.result import Translation, joined
 
 Progress = Callable[[int], None]
+Align = Callable[[Iterable[Pair]], Mapping[Pair, Sequence[Link]]]
+"""Links the words of texts and their translations."""
 UNTRANSLATED = Translation("", 0.0)
 
 
@@ -46,6 +49,21 @@ class LineTranslator(Protocol):
 
     def matches(self, text: str) -> list[Match]:
         """The segments of the store with this very source."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A translation of a sentence that is still without its spans: `text`, or what is wrong with it."""
+
+    carried: Carried
+    found: Translation
+    text: str
+    problem: str = ""
+
+    @property
+    def pair(self) -> Pair:
+        """What is aligned to place what was left out."""
+        return self.carried.text, self.text
 
 
 @dataclass
@@ -126,13 +144,16 @@ class Pipeline:
             if (form := self._next(work)) is not None:
                 carried.append((work, form))
         found = self._lines.translate([form.text for _, form in carried], share.add) if carried else []
-        failed = []
-        for (work, form), best in zip(carried, found, strict=True):
-            for each in (best, *best.alternatives):
-                self._read(work, form, each)
-            if not work.found:
-                failed.append(work)
-        return failed
+        drafts = [
+            (work, draft)
+            for (work, form), best in zip(carried, found, strict=True)
+            for each in (best, *best.alternatives)
+            if (draft := self._draft(work, form, each)) is not None
+        ]
+        links = self._align(draft.pair for _, draft in drafts if not draft.problem and not draft.carried.whole)
+        for work, draft in drafts:
+            self._read(work, draft, links.get(draft.pair, ()))
+        return [work for work, _ in carried if not work.found]
 
     def _next(self, work: Work) -> Carried | None:
         """The sentence in its next form that leads to another text than those tried."""
@@ -144,26 +165,28 @@ class Pipeline:
                 return carried
         return None
 
-    def _read(self, work: Work, carried: Carried, found: Translation) -> None:
-        """Take a translation, if it is sound."""
+    def _draft(self, work: Work, carried: Carried, found: Translation) -> Draft | None:
+        """A translation, its first letter and numbers mended; None for one that does not count."""
         if work.known:
-            text = found.text
             if found.match is not None and "\n" in carried.text:
-                text = found.match.target.strip()
-            elif "\n" in carried.text:
-                return  # an alternative of the model, on one line
-            work.found.append((carried.placed(text, self._align), found))
-            return
+                return Draft(carried, found, found.match.target.strip())
+            return None if "\n" in carried.text else Draft(carried, found, found.text)  # None: the model's, on one line
         if found.match is None and not any(found.text.startswith(term.target) for term in found.terms):
             found = replace(found, text=with_capital(carried.text, found.text, self._languages.source))
-        # without protection the model's word is taken; inline codes are always placed
-        result = carried.read(found.text, self._align) if self._kinds else carried.placed(found.text, self._align)
         if not found.text and not work.plain:
-            result = "the translation is empty"
+            return Draft(carried, found, found.text, "the translation is empty")
+        # without protection the model's word is taken; inline codes are always placed
+        return Draft(carried, found, *(carried.mended(found.text) if self._kinds else (found.text,)))
+
+    def _read(self, work: Work, draft: Draft, links: Sequence[Link]) -> None:
+        """Take a translation, if it is sound."""
+        result: list[Item] | str = draft.problem or draft.carried.placed(draft.text, links)
+        if isinstance(result, list) and self._kinds and not work.known:
+            result = draft.carried.read(result)
         if isinstance(result, str):
             work.problem = work.problem or result
         else:
-            work.found.append((result, found))
+            work.found.append((result, draft.found))
 
     def _finished(self, unit: Unit, works: Sequence[Work]) -> Translation:
         """The translation of a text from those of its sentences."""

@@ -27,7 +27,7 @@ from knnmt.systems.table import SYSTEMS
 from knnmt.text.carry import Languages
 from knnmt.text.glossary import Glossary
 from knnmt.text.inline import Inline
-from knnmt.text.words import Link
+from knnmt.text.words import Link, Pair
 from knnmt.trace import NO_TRACE, Trace
 from knnmt.translate.lines import Lines, variant
 from knnmt.translate.pieces import pieces_of
@@ -234,9 +234,9 @@ class Translator:
             return found
         return [reported(glossary, unit.text, each) for unit, each in zip(units, found, strict=True)]
 
-    def align(self, source: str, target: str) -> list[Link]:
-        """The links between the words of a text and its translation, by the model's attention."""
-        return WordAligner(self.model)(source, target)
+    def align(self, pairs: Iterable[Pair]) -> dict[Pair, list[Link]]:
+        """The links between the words of texts and their translations, by the model's attention."""
+        return WordAligner(self.model).align(pairs)
 
     @property
     def languages(self) -> Languages:

@@ -8,7 +8,7 @@ token it is about to predict. Words are linked that look at each other most; the
 import bisect
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,9 +16,11 @@ import torch
 from numpy.typing import NDArray
 
 from knnmt.model.checkpoint import Model
+from knnmt.model.represent import padded
 from knnmt.model.tokenizer import Tokenizer
-from knnmt.text.words import Link, diagonal, words
+from knnmt.text.words import Link, Pair, diagonal, words
 
+TOGETHER = 2048  # tokens of both sides, padding included, that are shown to the model at once
 MAX_TEXT, MAX_WORD = 2000, 200  # characters: of longer ones, tokenizers take their time
 ROUNDS = 2  # in which words find each other
 LEAST = 0.15  # of a word's attention, for a link
@@ -36,22 +38,26 @@ class WordAligner:
 
     def __call__(self, source: str, target: str) -> list[Link]:
         """The links, sorted; each word has one at most."""
-        if _too_long(source) or _too_long(target):
-            return diagonal(source, target)
-        pair = tokens_of(self._model.tokenizer, source, target)
-        if not pair.left or not pair.right:
-            return []
-        longest = max(len(pair.source), len(self._model.special.prefix) + len(pair.target) + 1)
-        if longest > self._model.transformer.architecture.max_positions:
-            return diagonal(source, target)
-        weights = attended(self._model, pair.source, pair.target)[:, pair.first : pair.first + len(pair.left)]
-        left, right = np.array(pair.left), np.array(pair.right)
-        by_word = np.zeros((right.max() + 1, left.max() + 1))
-        np.add.at(by_word, (right[:, None], left[None]), weights)
-        by_word /= np.maximum(1, np.bincount(right))[:, None]  # a long word must not attract more than a short one
-        ours, theirs = (_marks(text)[: by_word.shape[axis]] for text, axis in ((target, 0), (source, 1)))
-        by_word[ours[:, None] != theirs] = 0  # a quotation mark before a word looks at what the word translates
-        return _mutual(by_word)
+        return self.align([(source, target)])[source, target]
+
+    def align(self, pairs: Iterable[Pair]) -> dict[Pair, list[Link]]:
+        """The links of several texts and their translations."""
+        found: dict[Pair, list[Link]] = {}
+        shown: list[tuple[Pair, Tokens]] = []
+        special, room = self._model.special, self._model.transformer.architecture.max_positions
+        for pair in dict.fromkeys(pairs):
+            tokens = None if any(map(_too_long, pair)) else tokens_of(self._model.tokenizer, *pair)
+            if tokens is None or max(len(tokens.source), len(special.prefix) + len(tokens.target) + 1) > room:
+                found[pair] = diagonal(*pair)
+            elif not tokens.left or not tokens.right:
+                found[pair] = []
+            else:
+                shown.append((pair, tokens))
+        for some in _batches(shown):
+            every = attended(self._model, [tokens.source for _, tokens in some], [tokens.target for _, tokens in some])
+            for (pair, tokens), weights in zip(some, every, strict=True):
+                found[pair] = _linked(*pair, tokens, weights)
+        return found
 
 
 class Tokens(NamedTuple):
@@ -79,20 +85,43 @@ def tokens_of(tokenizer: Tokenizer, source: str, target: str) -> Tokens:
 
 
 @torch.inference_mode()
-def attended(model: Model, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32]:
-    """How much each target token attends to each source token: (T, S), the sum over layers.
+def attended(
+    model: Model, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+) -> list[NDArray[np.float32]]:
+    """How much each target token attends to each source token: (T, S) of each pair, the sum over layers.
 
-    source: as `encode_source` gives it; target: as `encode_target` does, one token at least
+    sources: as `encode_source` gives them; targets: as `encode_target` does, one token at least
     """
     special, network = model.special, model.transformer
-    ids = torch.tensor([source], device=model.device)
-    encoded = network.encode(ids, torch.ones_like(ids, dtype=torch.bool))
-    before = torch.tensor([[special.start, *special.prefix, *target]], device=model.device)
-    layers = network.attention(before, encoded)[:, 0, len(special.prefix) :]  # (layers, T + 1, S)
+    encoded = network.encode(*padded(sources, special.pad, model.device))
+    before, _ = padded([[special.start, *special.prefix, *target] for target in targets], special.pad, model.device)
+    layers = network.attention(before, encoded)[:, :, len(special.prefix) :]  # (layers, B, T + 1, S)
     count = layers.size(0)
-    read, predicted = layers[: (count + 1) // 2, 1:], layers[count // 2 :, :-1]
-    found: NDArray[np.float32] = (read.sum(dim=0) + predicted.sum(dim=0)).cpu().numpy()
-    return found
+    read, predicted = layers[: (count + 1) // 2, :, 1:], layers[count // 2 :, :, :-1]
+    every: NDArray[np.float32] = (read.sum(dim=0) + predicted.sum(dim=0)).cpu().numpy()
+    sizes = zip(map(len, targets), map(len, sources), strict=True)
+    return [each[:rows, :columns] for each, (rows, columns) in zip(every, sizes, strict=True)]
+
+
+def _batches(shown: list[tuple[Pair, Tokens]]) -> Iterable[list[tuple[Pair, Tokens]]]:
+    """Pairs of similar length together."""
+    left = sorted(shown, key=lambda one: len(one[1].source) + len(one[1].target))
+    while left:
+        size = max(1, TOGETHER // (len(left[-1][1].source) + len(left[-1][1].target)))
+        yield left[-size:]
+        del left[-size:]
+
+
+def _linked(source: str, target: str, tokens: Tokens, weights: NDArray[np.float32]) -> list[Link]:
+    """The links between words, given how much tokens attend to each other (T, S)."""
+    weights = weights[:, tokens.first : tokens.first + len(tokens.left)]
+    left, right = np.array(tokens.left), np.array(tokens.right)
+    by_word = np.zeros((right.max() + 1, left.max() + 1))
+    np.add.at(by_word, (right[:, None], left[None]), weights)
+    by_word /= np.maximum(1, np.bincount(right))[:, None]  # a long word must not attract more than a short one
+    ours, theirs = (_marks(text)[: by_word.shape[axis]] for text, axis in ((target, 0), (source, 1)))
+    by_word[ours[:, None] != theirs] = 0  # a quotation mark before a word looks at what the word translates
+    return _mutual(by_word)
 
 
 def _mutual(weights: NDArray[np.float64]) -> list[Link]:
