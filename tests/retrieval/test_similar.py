@@ -193,14 +193,14 @@ def test_a_sentence_needs_no_memory_for_segments_that_it_does_not_come_across() 
 
 
 def test_short_sentences_take_more_for_each_token() -> None:
-    assert system._suited(torch.tensor([1, 10, 30, 200])).tolist() == [300, 30, 10, 8]
+    assert system._suited(torch.tensor([1, 10, 30, 200])).tolist() == [240, 24, 8, 8]
 
 
 def test_long_sentences_reach_farther_in_a_large_store() -> None:
     lengths = torch.tensor([1, 10, 20, 30, 200])
-    assert system._stretch(lengths, 10_000).tolist() == pytest.approx([1.0, 1.0, 1.3, 1.6, 1.6])
+    assert system._stretch(lengths, 10_000).tolist() == pytest.approx([1.0, 1.0, 2.0, 3.0, 3.0])
     assert torch.equal(system._stretch(lengths, 99_999), system._stretch(lengths, 10_000))
-    assert system._stretch(lengths, 6_000).tolist() == pytest.approx([1.0, 1.0, 1.15, 1.3, 1.3])
+    assert system._stretch(lengths, 6_000).tolist() == pytest.approx([1.0, 1.0, 1.5, 2.0, 2.0])
     assert system._stretch(lengths, 2_000).tolist() == [1.0] * 5
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from knnmt.buffers import Buffers
-from knnmt.loops import compiled, largest, logarithms, powers_of_two, share_out
+from knnmt.loops import compiled, fetch, largest, logarithms, powers_of_two, share_out
 from knnmt.model.panels import multiply
 from knnmt.model.tiles import COLUMNS, MIXED, ROWS, tile
 from knnmt.search.compiled_mix import mix_row
@@ -30,6 +30,7 @@ Ints = NDArray[np.integer[Any]]
 HEAD = 4 * COLUMNS  # bytes of a panel before its rows: their squared lengths
 WORTH = 1 << 14  # row comparisons that are worth a thread
 LAID_OUT = 1 << 12  # rows that are worth one
+AHEAD = 12  # rows that are on their way from memory while one is laid out
 FADED = np.float32(-100.0)  # of log2 p: less is all the same, and no denormal number
 NOWHERE = np.empty(0, np.int64)  # places of tokens that are where they are
 SCATTERED = 2_654_435_769  # 2^32 by the golden ratio: neighbouring tokens lie far apart in a table
@@ -184,6 +185,8 @@ def lay_out(
     lengths = panels.view(np.float32)
     for sentence in range(first, last):
         for at in range(counts[sentence]):
+            if at + AHEAD < counts[sentence]:
+                fetch(values.ctypes.data + (chosen[sentence, at + AHEAD] - begin) * width, width)
             number = chosen[sentence, at] - begin
             if number < 0 or number >= len(values):
                 continue

@@ -23,11 +23,11 @@ from knnmt.systems.view import View, none_visible
 WORK = 1 << 15  # postings that a sentence walks to find similar segments
 COMMON = 1000, 0.25  # types with more tokens than this, and than this share of the segments, are stop words
 BEST = 256  # segments that are scored in full, and in which the tokens of frequent types are looked for
-OFFERED = 256  # candidate tokens of each source token
+OFFERED = 128  # candidate tokens of each source token
 ALIKE = 2.0  # weight of segment similarity relative to token distance
-TAKEN, LEAST = 300, 8  # tokens that all source tokens of a sentence take, about; and each one, at least
+TAKEN, LEAST = 240, 8  # tokens that all source tokens of a sentence take, about; and each one, at least
 BY_STATE = 0.5  # of c: so many more are taken by distance alone
-SHORT, LONG, STRETCH = 10, 30, 1.6  # tokens of a sentence: from short to long, λ reaches up to so many times as far
+SHORT, LONG, STRETCH = 10, 30, 3.0  # tokens of a sentence: from short to long, λ reaches up to so many times as far
 SMALL, LARGE = 2_000, 10_000  # segments of a store: in a small one λ reaches no farther, in a large one all of that
 NEVER = (1 << 32) - 1  # behind all frequencies of types
 
