@@ -63,7 +63,8 @@ class Child:
             _control().sendall(line[sent:])
         os.close(theirs)
         self._told = os.fdopen(ours)
-        self.pid, self.returncode = int(self._told.readline()), None
+        self.pid = int(self._told.readline())
+        self.returncode: int | None = None
 
     def wait(self, timeout: float = 300) -> int:
         """Its exit code when it has ended, negative where a signal ended it."""

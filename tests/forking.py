@@ -12,29 +12,27 @@ import resource
 import signal
 import socket
 import sys
+from importlib import import_module
 from typing import Any
 
 import torch
 
 torch.set_num_threads(1)  # a fork has no other threads
 
+IMPORTED = """
+faiss lxml.etree matplotlib.backends.backend_agg matplotlib.backends.backend_svg matplotlib.pyplot rich.progress
+rich.table sacrebleu.metrics sacrebleu.significance sentencepiece uvicorn
+knnmt.build.build knnmt.cli knnmt.lab.bench.speed knnmt.lab.report knnmt.lab.reproduce knnmt.server.app
+knnmt.store.describe knnmt.tune.tune
+"""
+
 
 def prepare() -> None:
     """Import and load what programs use."""
-    import faiss  # noqa: F401
-    import rich.progress
-    import rich.table  # noqa: F401
-    import sacrebleu.metrics
-    import sacrebleu.significance  # noqa: F401
-    import sentencepiece  # noqa: F401
-    import uvicorn  # noqa: F401
+    for name in IMPORTED.split():
+        import_module(name)
     from transformers import AutoConfig, AutoTokenizer, MarianConfig, MarianMTModel, MarianTokenizer
 
-    import knnmt.build.build
-    import knnmt.cli
-    import knnmt.server.app
-    import knnmt.store.describe
-    import knnmt.tune.tune  # noqa: F401
     from knnmt.align.bitext import Bitext
     from knnmt.align.fastalign import train
     from knnmt.decode.rehearsal import rehearse
@@ -106,7 +104,7 @@ def run(asked: dict[str, Any]) -> None:
     sys.argv, sys.path = asked["arguments"], asked["path"] + sys.path
     os.environ.update(asked["environment"])
     if not asked["synced"]:
-        os.fsync = lambda handle: None
+        os.fsync = lambda fd: None
     if asked["largest"] is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (asked["largest"], asked["largest"]))
     program = compile(asked["program"], asked["arguments"][0], "exec")
