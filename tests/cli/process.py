@@ -30,7 +30,7 @@ def knnmt(
         files = [Path(folder, name) for name in ("in", "out", "error")]
         for path, content in zip(files, (text.encode() if isinstance(text, str) else text, b"", b""), strict=True):
             path.write_bytes(content)
-        places = files if terminal is None else [*files[:2], terminal]
+        places: list[str | Path] = [*files[:2], files[2] if terminal is None else terminal]
         modes = (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY)
         handles = [os.open(place, mode) for place, mode in zip(places, modes, strict=True)]
         options: dict[str, Any] = {"largest": largest, "synced": False, "whole": False}  # nobody pulls the plug
