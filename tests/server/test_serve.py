@@ -26,8 +26,9 @@ from ..cli.process import PROGRAM
 from ..forked import Forked, forked
 
 
-def started(*arguments: str | Path) -> contextlib.AbstractContextManager[Forked]:
-    return forked(PROGRAM, "knnmt", "serve", "--port", "0", "--json", *arguments)
+def started(*arguments: str | Path, first: str = "") -> contextlib.AbstractContextManager[Forked]:
+    """A server as a process, which runs a line of Python first."""
+    return forked(f"{first}\n{PROGRAM}", "knnmt", "serve", "--port", "0", "--json", *arguments)
 
 
 @pytest.fixture
@@ -89,13 +90,13 @@ def test_a_server_told_to_stop_finishes_what_is_in_hand(process: Forked) -> None
 
 def test_a_server_told_to_stop_does_not_wait_for_a_monster() -> None:
     with (
-        started("--model", "mini-de-en") as process,
+        started("--model", "mini-de-en", first="from knnmt.server import listener; listener.GRACE = 0.5") as process,
         asking(ready(process), {"q": "<a " * 16_000, "source": "de", "target": "en"}) as (_, answers),
     ):
         begun = time.monotonic()
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 5
         assert "Traceback" not in process.stderr.read()
     assert answers[0].status_code == 503
     assert "shutting down" in answers[0].json()["error"]
