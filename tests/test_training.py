@@ -73,7 +73,7 @@ def test_one_run_makes_a_model_that_loads_and_is_not_run_twice(tmp_path: Path) -
 
     def run() -> str:
         if not hasattr(os, "fork"):
-            command = [sys.executable, script, *options]
+            command = [sys.executable, str(script), *options]
             return subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout
         process = Forked(script.read_text("utf-8"), script, *options, path=[str(TRAIN)])
         told, complaints = process.communicate(timeout=240)
