@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # one of several processes, which share
     for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):  # of the processes that it starts
         os.environ.setdefault(name, "1")
     torch.set_num_threads(1)
+
+MEMORY = Path("/dev/shm")  # a file system in memory: to replace a file on a disk takes milliseconds
+if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 << 30:
+    os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)  # of this process, and of those that it starts
 
 if sys.platform == "win32":  # these fork, open pseudo-terminals or limit what a process may use
     collect_ignore_glob = [

@@ -6,8 +6,11 @@
 import ast
 import re
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from itertools import pairwise
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "knnmt"
@@ -144,6 +147,14 @@ def test_no_file_is_longer_than_400_lines() -> None:
         if path.suffix in {".py", ".js", ".css", ".html"} and (count := len(path.read_text("utf-8").splitlines())) > 400
     }
     assert not long
+
+
+def test_no_folder_of_tests_is_passed_over(pytestconfig: pytest.Config) -> None:
+    """By default pytest does not look into folders called build or dist."""
+    folders = {path.parent for path in (ROOT / "tests").rglob("test_*.py")}
+    passed_over = pytestconfig.getini("norecursedirs")
+    assert (ROOT / "tests" / "build") in folders
+    assert not [str(path) for path in folders for name in passed_over if fnmatch(path.name, name)]
 
 
 def graph() -> str:

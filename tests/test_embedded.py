@@ -3,7 +3,6 @@
 import itertools
 import os
 import signal
-import subprocess
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from knnmt.errors import UsageError
 from knnmt.evaluate import bleu
 from knnmt.model.embedded import EMBEDDED, embedded_path
 
-from .cli.process import INTERRUPTIBLE
+from .cli.process import begun
 
 # everyday sentences and their translations, written for this test
 PAIRS = [
@@ -162,15 +161,11 @@ def test_the_batch_does_not_matter(translator: Translator) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_control_c_ends_it_with_one_line() -> None:
-    running = subprocess.Popen(
-        [*INTERRUPTIBLE, "translate"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert running.stdin is not None
-    assert running.stdout is not None
-    running.stdin.write(b"Guten Morgen, wie geht es Ihnen?\n" * 1_500)  # as many as a pipe holds
+    running = begun("translate")
+    running.stdin.write("Guten Morgen, wie geht es Ihnen?\n" * 1_500)  # as many as a pipe holds
     running.stdin.flush()
-    assert running.stdout.readline() == b"Good morning, how are you?\n"  # the rest is being translated
+    assert running.stdout.readline() == "Good morning, how are you?\n"  # the rest is being translated
     running.send_signal(signal.SIGINT)
     _, stderr = running.communicate(timeout=60)
     assert running.returncode == 130
-    assert stderr == b"knnmt: interrupted\n"
+    assert stderr == "knnmt: interrupted\n"

@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -97,6 +97,13 @@ class Case:
     wrapped: Wrapped
     ours: Model | None
     store: Datastore
+    _plain: dict[int, list[list[int]]] = field(default_factory=dict)
+
+    def plain(self, beams: int) -> list[list[int]]:
+        """The tokens of TEXTS without retrieval."""
+        if beams not in self._plain:
+            self._plain[beams] = self.tokens(self.generate(TEXTS, beams))
+        return self._plain[beams]
 
     def inputs(self, texts: list[str]) -> dict[str, torch.Tensor]:
         pad = self.wrapped.special.pad
@@ -171,7 +178,7 @@ def test_generate_gives_the_tokens_of_our_engine(case_of: Callable[[str], Case],
             found = case.generate(TEXTS, beams, logits_processor=[retrieval], **asked)
         ours = engines(case, chosen, beams, longest)
         assert case.tokens(found.sequences) == [list(each.tokens) for each in ours]
-        assert case.tokens(found.sequences) != case.tokens(case.generate(TEXTS, beams))  # the store did something
+        assert case.tokens(found.sequences) != case.plain(beams)  # the store did something
         if beams > 1:
             assert found.sequences_scores.tolist() == pytest.approx([each.score for each in ours], abs=1e-4)
 
@@ -203,7 +210,8 @@ class Oracle:
     def __init__(self, case: Case, chosen: RetrievalSettings) -> None:
         self.case, self.chosen = case, chosen
         (part,) = case.store.parts
-        self.arrays = {path.stem: part[path.stem] for path in part.folder.glob("*.npy")}
+        # in memory: the oracle reads single numbers, for which a mapped file is slow
+        self.arrays = {path.stem: np.array(part[path.stem]) for path in part.folder.glob("*.npy")}
         scale = case.store.manifest.scale
         full = SYSTEMS[chosen.system].complete(chosen, scale)
         self.settings = systems.Settings(

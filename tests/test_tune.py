@@ -40,7 +40,7 @@ def store(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Datastore:
 
 @pytest.fixture(scope="module")
 def dev(tmp_path_factory: pytest.TempPathFactory) -> list[Segment]:
-    corpus = parallel_text(tmp_path_factory.mktemp("dev") / "dev.tsv", 12, seed=1)
+    corpus = parallel_text(tmp_path_factory.mktemp("dev") / "dev.tsv", 8, seed=1)
     return list(read(corpus, Languages("de", "en")))
 
 

@@ -1,6 +1,7 @@
 """A small corpus and its store, which several modules read."""
 
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from knnmt.build.build import build
 from knnmt.model.checkpoint import Model
 
+from ..forked import Forked, script
+from . import killed
 from .examples import parallel_text
 from .small import PAIRS, SETTINGS
 
@@ -30,3 +33,10 @@ def built(model: Model, corpus: Path, tmp_path_factory: pytest.TempPathFactory) 
 def there(built: Path, tmp_path: Path) -> Path:
     """A copy of it."""
     return shutil.copytree(built, tmp_path / "store")
+
+
+@pytest.fixture(scope="session")
+def process(model_folder: Callable[[str], Path]) -> Iterator[Forked]:
+    """Does builds and compactions that may be killed: see `killed`."""
+    with script(killed.__file__, model_folder("marian")) as process:
+        yield process

@@ -7,17 +7,14 @@ a file. What is asked and what is told are lines of JSON.
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from knnmt.align.bitext import Bitext
-from knnmt.align.fastalign import train
 from knnmt.build import cut, represent
 from knnmt.build.build import build
 from knnmt.build.compact import compact
@@ -26,25 +23,26 @@ from knnmt.corpus import Segment
 from knnmt.model.checkpoint import Model, load
 from knnmt.store.store import Store
 
+if TYPE_CHECKING:
+    from ..forked import Forked
+
 Asked = dict[str, Any]
 
 
-def ask(process: "subprocess.Popen[str]", **asked: Any) -> Asked:
+def ask(process: "Forked", **asked: Any) -> Asked:
     """Have something done: `code` is -9 where it was killed; otherwise there are `seconds` and `steps`."""
     begin(process, **asked)
     return answer(process)
 
 
-def begin(process: "subprocess.Popen[str]", **asked: Any) -> None:
+def begin(process: "Forked", **asked: Any) -> None:
     """Have something done, and do not wait for it."""
-    assert process.stdin is not None
     process.stdin.write(json.dumps({"kill_after": None, "sleep": 0.0} | asked) + "\n")
     process.stdin.flush()
 
 
-def answer(process: "subprocess.Popen[str]") -> Asked:
+def answer(process: "Forked") -> Asked:
     """What became of what was begun."""
-    assert process.stdout is not None
     told: Asked = json.loads(process.stdout.readline())
     return told
 
@@ -134,8 +132,6 @@ def main() -> None:
     cut.RUN, represent.SYNC_SECONDS = 1, 0.0  # many runs, each written down when it is done
     model = load(sys.argv[1], langs="de-en", device="cpu")
     _ = model.fingerprint, model.tokenizer.fingerprint, model.tokenizer.encode_source(["Hund"])
-    some = Bitext.from_pairs([([1, 2], [1, 2])])
-    train(some).align(some)  # compiled kernels are loaded once
     serve(model)
 
 

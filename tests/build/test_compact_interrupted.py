@@ -2,8 +2,7 @@
 
 import random
 import shutil
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,7 @@ from knnmt.corpus import Segment
 from knnmt.model.checkpoint import load
 from knnmt.store.store import Store
 
-from ..ready_process import started
-from . import killed
+from ..forked import Forked
 from .examples import parallel_text
 from .killed import ask
 
@@ -27,12 +25,6 @@ LESSONS = [
     Segment("der Hund sieht das Haus", "a cat sleeps in the garden", "a user", "one"),
     Segment("die Katze schläft", "the small tree", "a user", "two"),
 ]
-
-
-@pytest.fixture(scope="module")
-def process(model_folder: Callable[[str], Path]) -> Iterator["subprocess.Popen[str]"]:
-    with started(killed.__file__, model_folder("marian")) as process:
-        yield process
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +45,7 @@ def taught(model_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPat
 class Compaction:
     """Compactions of copies of one store, each in a process of its own, during which somebody teaches and removes."""
 
-    def __init__(self, process: "subprocess.Popen[str]", taught: Path, folder: Path) -> None:
+    def __init__(self, process: Forked, taught: Path, folder: Path) -> None:
         self.process, self.taught, self.folder = process, taught, folder
         self.store, self.told = folder / "store", folder / "told"
         self.before = texts(Store.open(taught))
@@ -90,7 +82,7 @@ def texts(store: Store) -> dict[str, tuple[str, str]]:
 
 
 @pytest.fixture
-def compaction(process: "subprocess.Popen[str]", taught: Path, tmp_path: Path) -> Compaction:
+def compaction(process: Forked, taught: Path, tmp_path: Path) -> Compaction:
     return Compaction(process, taught, tmp_path)
 
 

@@ -6,9 +6,7 @@ A process that has the model loaded forks one for each build, as loading takes l
 import random
 import re
 import shutil
-import subprocess
-from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +18,7 @@ from knnmt.datastore import Datastore
 from knnmt.errors import StoreError
 from knnmt.store.manifest import MANIFEST, work_folder
 
-from ..ready_process import started
-from . import killed
+from ..forked import Forked
 from .examples import parallel_text
 from .killed import ask
 from .small import files
@@ -39,7 +36,7 @@ FIRST_OF_SEAL = f"open store.building/.part-{PARTS - 1}.sizes.part"
 class Builder:
     """Builds of one corpus, each in a process of its own."""
 
-    def __init__(self, process: "subprocess.Popen[str]", folder: Path, settings: dict[str, Any]) -> None:
+    def __init__(self, process: Forked, folder: Path, settings: dict[str, Any]) -> None:
         self.process, self.folder, self.settings = process, folder, settings
         (folder / "work").mkdir()
         self.out = folder / "work" / "store"
@@ -74,8 +71,7 @@ class Builder:
     @cached_property
     def unsealed(self) -> Path:
         """The work folder of a build that was killed when everything but the last stage was done."""
-        self.prepare()
-        steps = self.build(kill_at=None)["steps"]
+        steps = self.steps(None, None)
         self.prepare()
         assert self.build(kill_at=steps.index(FIRST_OF_SEAL))["code"] == -9
         assert self.stage() == self.stages[-1]
@@ -87,6 +83,17 @@ class Builder:
             shutil.rmtree(place, ignore_errors=True)
             if wanted is not None:
                 shutil.copytree(wanted, place)
+
+    @cache  # noqa: B019 (it lives as long as the builder)
+    def steps(self, before: Path | None, begun: Path | None) -> list[str]:
+        """What a build writes, in its order."""
+        assert self.expected
+        self.prepare(before, begun)
+        told = self.build(kill_at=None, replace=before is not None)
+        assert told["code"] == 0
+        self.assert_finished()
+        steps: list[str] = told["steps"]
+        return steps
 
     def stage(self) -> str:
         """The stage that a killed build was in; `publish` when all are done."""
@@ -101,18 +108,12 @@ class Builder:
 
 
 @pytest.fixture(scope="module")
-def process(model_folder: Callable[[str], Path]) -> Iterator["subprocess.Popen[str]"]:
-    with started(killed.__file__, model_folder("marian")) as process:
-        yield process
-
-
-@pytest.fixture(scope="module")
-def quick(process: "subprocess.Popen[str]", tmp_path_factory: pytest.TempPathFactory) -> Builder:
+def quick(process: Forked, tmp_path_factory: pytest.TempPathFactory) -> Builder:
     return Builder(process, tmp_path_factory.mktemp("quick"), QUICK)
 
 
 @pytest.fixture(scope="module")
-def whole(process: "subprocess.Popen[str]", tmp_path_factory: pytest.TempPathFactory) -> Builder:
+def whole(process: Forked, tmp_path_factory: pytest.TempPathFactory) -> Builder:
     return Builder(process, tmp_path_factory.mktemp("whole"), WHOLE)
 
 
@@ -178,17 +179,6 @@ def kill_at_step(builder: Builder, step: int, what: str, before: Path | None, be
     builder.assert_finished(what)
 
 
-def steps_of(builder: Builder, before: Path | None, begun: Path | None) -> list[str]:
-    """What a build writes, in its order."""
-    assert builder.expected
-    builder.prepare(before, begun)
-    told = builder.build(kill_at=None, replace=before is not None)
-    assert told["code"] == 0
-    builder.assert_finished()
-    steps: list[str] = told["steps"]
-    return steps
-
-
 WORK, STORE = r"store\.building", r"store"
 BEFORE_SEAL = {
     "the aligner is written and not in its place": rf"os\.rename {WORK}/shared/\.aligner.*",
@@ -211,7 +201,7 @@ COMMIT = {
 
 @pytest.mark.parametrize("what", BEFORE_SEAL)
 def test_a_build_may_be_killed_between_a_file_and_its_name(quick: Builder, what: str) -> None:
-    steps = steps_of(quick, None, None)
+    steps = quick.steps(None, None)
     (step,) = [number for number, step in enumerate(steps) if re.fullmatch(BEFORE_SEAL[what], step)]
     kill_at_step(quick, step, what, None, None)
 
@@ -220,13 +210,13 @@ def test_a_build_may_be_killed_between_a_file_and_its_name(quick: Builder, what:
 @pytest.mark.parametrize("what", COMMIT)
 def test_a_build_may_be_killed_while_it_commits(quick: Builder, what: str, replaced: bool) -> None:
     before = quick.other if replaced else None
-    steps = steps_of(quick, before, quick.unsealed)
+    steps = quick.steps(before, quick.unsealed)
     step = [number for number, step in enumerate(steps) if re.fullmatch(COMMIT[what], step)][-1]
     kill_at_step(quick, step, what, before, quick.unsealed)
 
 
 def test_a_build_may_be_killed_while_it_removes_the_old_part(quick: Builder) -> None:
-    steps = steps_of(quick, quick.other, quick.unsealed)
+    steps = quick.steps(quick.other, quick.unsealed)
     first = steps.index("os.rename store/.manifest.json.part") + 1
     last = steps.index("os.remove store.building/plan") - 1
     assert last - first > 10
@@ -239,7 +229,7 @@ def test_a_build_may_be_killed_while_it_removes_the_old_part(quick: Builder) -> 
 @pytest.mark.parametrize("replaced", [False, True], ids=["new", "replaced"])
 def test_a_build_may_be_killed_at_every_step(whole: Builder, replaced: bool) -> None:
     before = whole.other if replaced else None
-    steps = steps_of(whole, before, None)
+    steps = whole.steps(before, None)
     assert len(steps) > 80
     for number, step in enumerate(steps):
         kill_at_step(whole, number, step, before, None)
@@ -262,7 +252,7 @@ def test_what_another_command_began_to_clear_is_not_taken_up(quick: Builder) -> 
 
 def test_the_steps_that_are_watched_are_all(quick: Builder) -> None:
     """A watch that missed some would kill at fewer."""
-    steps = steps_of(quick, None, None)
+    steps = quick.steps(None, None)
     opened = {Path(step.split()[-1]).name for step in steps if step.startswith("open ")}
     assert {Path(name).name for name in quick.expected if name.endswith(".npy")} <= opened
     assert {f".{stage}.done.part" for stage in quick.stages} <= opened

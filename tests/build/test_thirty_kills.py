@@ -7,9 +7,8 @@ end the store is that of an undisturbed run, to the byte where nobody teaches me
 
 import random
 import shutil
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,7 @@ from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import Model
 from knnmt.store.manifest import MANIFEST, work_folder
 
-from ..ready_process import started
-from . import killed
+from ..forked import Forked
 from .examples import parallel_text
 from .killed import answer, ask, begin
 
@@ -33,12 +31,6 @@ KILLS, IN_A_ROW = 30, 3
 SETTINGS: dict[str, Any] = {"cluster_size": 4, "batch_tokens": 64, "k_max": 7, "clean": None, "part_tokens": 150}
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_runs")]
-
-
-@pytest.fixture(scope="module")
-def process(model_folder: Callable[[str], Path]) -> Iterator["subprocess.Popen[str]"]:
-    with started(killed.__file__, model_folder("marian")) as process:
-        yield process
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +62,7 @@ def texts(store: Datastore) -> dict[str, tuple[str, str]]:
 class Runs:
     """Runs of one command on a store, each in a process of its own, which may be killed."""
 
-    def __init__(self, process: "subprocess.Popen[str]", store: Path, **asked: Any) -> None:
+    def __init__(self, process: Forked, store: Path, **asked: Any) -> None:
         self.process, self.store, self.work = process, store, work_folder(store)
         self.asked = {"folder": str(store.parent), "store": str(store)} | asked
         self.rng, self.begun, self.kills, self.steps, self.seconds = random.Random(1), 0, 0, 0, 0.0
@@ -153,7 +145,7 @@ def restored(store: Path, before: Path | None) -> None:
         shutil.copytree(before, store)
 
 
-def test_thirty_kills_of_a_build(process: "subprocess.Popen[str]", parts: Path, tmp_path: Path) -> None:
+def test_thirty_kills_of_a_build(process: Forked, parts: Path, tmp_path: Path) -> None:
     """With all stages; every second one is to replace another store, which is there until the new one is."""
     corpus = parallel_text(tmp_path / "corpus.tsv", 60, seed=1)
     settings = SETTINGS | {"keys": "pq", "part_tokens": 300, "clean": {"check_language": False}}
@@ -168,7 +160,7 @@ def test_thirty_kills_of_a_build(process: "subprocess.Popen[str]", parts: Path, 
     kill_and_resume(runs, [None, parts], check)
 
 
-def test_thirty_kills_of_a_merge(process: "subprocess.Popen[str]", parts: Path, model: Model, tmp_path: Path) -> None:
+def test_thirty_kills_of_a_merge(process: Forked, parts: Path, model: Model, tmp_path: Path) -> None:
     """All parts become one, less what was removed."""
     before = shutil.copytree(parts, tmp_path / "before")
     opened = Datastore.open(before)
@@ -215,7 +207,7 @@ class Teacher:
 
 
 def test_thirty_kills_of_a_compaction_while_others_teach(
-    process: "subprocess.Popen[str]", parts: Path, model: Model, tmp_path: Path
+    process: Forked, parts: Path, model: Model, tmp_path: Path
 ) -> None:
     """In the end it is the store that was taught the same and never compacted before."""
     disturbed, undisturbed = (shutil.copytree(parts, tmp_path / name / "store") for name in ("one", "other"))

@@ -2,17 +2,11 @@
 
 import itertools
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
-
-from .process import INTERRUPTIBLE, _forking, knnmt
+from .process import begun, knnmt
 
 WORDS = "der die das ein Hund Katze Haus Auto".split()
 TEXTS = [" ".join(words) for words in itertools.product(WORDS, repeat=3)]
@@ -55,24 +49,21 @@ def resumes(arguments: list[str], folder: Path) -> None:
 
 def test_ctrl_c(tiny: Path, tmp_path: Path) -> None:
     arguments, kept = big(tmp_path, tiny), tmp_path / ".out.po.part.jsonl"
-    process = subprocess.Popen([*INTERRUPTIBLE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = begun(*arguments)
     wait_for_work(kept)
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=60)
-    assert (process.returncode, stdout) == (130, b"")
+    assert (process.returncode, stdout) == (130, "")
     told = f"note: {len(lines(kept)) - 1} translations kept: the same command resumes the work\nknnmt: interrupted\n"
-    assert stderr.decode() == told
+    assert stderr == told
     resumes(arguments, tmp_path)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="finds the process in /proc")
 def test_a_process_that_is_terminated(tiny: Path, tmp_path: Path) -> None:
     arguments = big(tmp_path, tiny)
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(knnmt, *arguments)
-        wait_for_work(tmp_path / ".out.po.part.jsonl")
-        forking = _forking().pid
-        (child,) = Path(f"/proc/{forking}/task/{forking}/children").read_text().split()
-        os.kill(int(child), signal.SIGTERM)
-        assert running.result().returncode == -signal.SIGTERM
+    process = begun(*arguments)
+    wait_for_work(tmp_path / ".out.po.part.jsonl")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == -signal.SIGTERM
+    process.close()
     resumes(arguments, tmp_path)

@@ -6,13 +6,12 @@ import os
 import pty
 import shutil
 import signal
-import subprocess
 import threading
 import time
 from pathlib import Path
 
 from ..build.examples import parallel_text
-from .process import INTERRUPTIBLE, fine, knnmt, refused
+from .process import begun, fine, knnmt, refused
 
 LANGS = ("-l", "de-en")
 SMALL = ("--no-clean", "--cluster-size", "16")
@@ -91,14 +90,14 @@ def test_a_damaged_store_is_told_in_a_line(store: Path, tmp_path: Path) -> None:
 def test_an_interrupted_build_says_so_and_is_finished_by_the_same_command(tiny: Path, tmp_path: Path) -> None:
     corpus = parallel_text(tmp_path / "x.tsv", 4000)
     arguments = ["build", str(corpus), *LANGS, "-m", str(tiny), "-o", str(tmp_path / "store"), *SMALL]
-    process = subprocess.Popen([*INTERRUPTIBLE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = begun(*arguments)
     work = tmp_path / "store.building"
     until = time.monotonic() + 60
     while not (work / "corpus.align.done").exists() and time.monotonic() < until:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=60)
-    assert (process.returncode, stdout, stderr.decode()) == (130, b"", "knnmt: interrupted\n")
+    assert (process.returncode, stdout, stderr) == (130, "", "knnmt: interrupted\n")
     assert not (tmp_path / "store").exists()
     report = json.loads(fine(knnmt(*arguments, "--json")))
     assert "read" not in report["seconds"]

@@ -1,7 +1,6 @@
 """translate, explain."""
 
 import json
-import subprocess
 from pathlib import Path
 
 from knnmt.corpus import Languages, read
@@ -11,7 +10,7 @@ from knnmt.retrieval.tuned import Tuned
 from knnmt.systems.settings import RetrievalSettings
 
 from ..retrieval.examples import random_gate
-from .process import COMMAND, fine, knnmt, refused
+from .process import begun, fine, knnmt, refused
 
 
 def test_translate_from_standard_input(tiny: Path) -> None:
@@ -47,12 +46,10 @@ def test_n_best_and_json(tiny: Path) -> None:
 
 
 def test_a_reader_that_goes_away_is_no_error(tiny: Path) -> None:
-    arguments = [*COMMAND, "translate", "-m", str(tiny), "--beam", "1"]
-    writer = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert writer.stdout is not None
+    writer = begun("translate", "-m", tiny, "--beam", "1")
     writer.stdout.close()
-    _, stderr = writer.communicate(b"der Hund\n" * 3000, timeout=120)
-    assert stderr == b""
+    _, stderr = writer.communicate("der Hund\n" * 3000, timeout=120)
+    assert stderr == ""
     assert writer.returncode == 141
 
 

@@ -14,6 +14,7 @@ from knnmt.model.tokenizer import SpecialTokens
 from knnmt.model.transformer import States, Transformer
 
 Ragged = tuple[Tensor, Tensor]
+GENERATED: dict[tuple[Any, ...], tuple[list[list[int]], list[float]]] = {}
 
 
 @pytest.fixture(params=["compiled", "growing", "static"], autouse=True)
@@ -43,7 +44,14 @@ def translate(hf: Any, ragged: Ragged, *, limit: int = 39, **options: Any) -> li
 
 
 def generated(hf: Any, ragged: Ragged, **options: Any) -> tuple[list[list[int]], list[float]]:
-    """What `generate()` gives, without its start token and padding."""
+    """What `generate()` gives, without its start token and padding: the same for each way, so that it is asked once."""
+    asked = (hf.config.model_type, *sorted(options.items()))
+    if asked not in GENERATED:
+        GENERATED[asked] = _generated(hf, ragged, **options)
+    return GENERATED[asked]
+
+
+def _generated(hf: Any, ragged: Ragged, **options: Any) -> tuple[list[list[int]], list[float]]:
     ids, mask = ragged
     found = hf.generate(
         input_ids=ids, attention_mask=mask.long(), return_dict_in_generate=True, output_scores=True, **options

@@ -22,11 +22,10 @@ from knnmt.systems.faster import near_clusters
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Source
 from knnmt.systems.view import Arrays
-from knnmt.tune import grid
 from knnmt.tune.references import show
 
 from ..build.examples import parallel_text
-from ..retrieval.examples import one_thread
+from .experiments import quick
 
 CONFIG = """
 title = "Tiny"
@@ -83,12 +82,7 @@ test = "one/test.tsv"
 
 @pytest.fixture(autouse=True, scope="module")
 def fast_enough() -> Iterator[None]:
-    """One thread, and grids of tuning that are fast to go through."""
-    with one_thread(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grid, "TEMPERATURES", (1 / 40,))
-        patch.setattr(grid, "MAX_WEIGHTS", (0.5,))
-        patch.setattr(grid, "CONSTANT_WEIGHTS", (0.5,))
-        patch.setattr(grid, "K", (1, 8))
+    with quick(TEMPERATURES=(1 / 40,), MAX_WEIGHTS=(0.5,), CONSTANT_WEIGHTS=(0.5,), K=(1, 8)):
         yield
 
 

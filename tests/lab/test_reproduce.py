@@ -26,12 +26,11 @@ from knnmt.store.manifest import read_manifest
 from knnmt.systems.table import SYSTEMS
 from knnmt.translate import TranslateSettings, Translator
 from knnmt.translate.search import BatchSearch
-from knnmt.tune import grid
 from knnmt.tune.tune import tune
 
 from ..build.examples import parallel_text
 from ..cli.process import fine, knnmt, refused
-from ..retrieval.examples import one_thread
+from .experiments import quick
 
 RUNS = ["knn", "faster", "faster-constant"]
 CONFIG = """
@@ -72,10 +71,7 @@ note = "a domain without kNN-MT"
 
 @pytest.fixture(autouse=True, scope="module")
 def fast_enough() -> Iterator[None]:
-    """One thread, and grids of tuning that are fast to go through."""
-    with one_thread(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grid, "TEMPERATURES", (1 / 40,))
-        patch.setattr(grid, "MAX_WEIGHTS", (0.5, 0.99))
+    with quick(TEMPERATURES=(1 / 40,), MAX_WEIGHTS=(0.5, 0.99)):
         yield
 
 

@@ -57,10 +57,18 @@ class Case:
 
     @classmethod
     def drawn(
-        cls, seed: int, metric: Metric = "squared", batch: int = 3, beams: int = 2, width: int = 2, count: int = 5
+        cls,
+        seed: int,
+        metric: Metric = "squared",
+        batch: int = 3,
+        beams: int = 2,
+        width: int = 2,
+        count: int = 5,
+        summed: bool = False,
     ) -> Self:
         """Draw all of it; on the oracle's grid, so that ties are common and exact. With `cosine` they would be ties but
-        for rounding: there, what is looked up stands a little off the grid."""
+        for rounding, and so would sums of roots, which are distances by way of several clusters (`summed`, with
+        `euclidean`): there, what is looked up stands off the grid."""
         rng = np.random.default_rng(seed)
         segments = datastore.random_segments(rng, count=count, width=width)
         while not any(segment.links for segment in segments):  # no store is built of such
@@ -75,6 +83,8 @@ class Case:
             states, *source = (
                 (some + rng.normal(0.0, 0.01, some.shape)).astype(np.float32) for some in (states, *source)
             )
+        if metric == "euclidean" and summed:  # nowhere near a key: the root of a tiny square has few digits
+            states = (states + rng.uniform(0.05, 0.3, states.shape)).astype(np.float32)
         return cls(arrays, metric, [list(ids) for ids, _ in sentences], source, states, p_mt)
 
     def saying(self, ids: Sequence[Sequence[int]], source: Sequence[Any]) -> Self:

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import torch
+from hypothesis import strategies as st
 from torch import Tensor
 
 from knnmt.buffers import Buffers
@@ -13,6 +14,12 @@ from knnmt.settings import Metric
 CPU = torch.device("cpu")
 VOCABULARY = 40
 TEMPERATURE = 0.7
+SIZES: dict[str, st.SearchStrategy[int]] = {  # what is asked of `draw`
+    "seed": st.integers(0, 2**32),
+    "batch": st.integers(1, 3),
+    "beams": st.integers(1, 7),
+    "rows": st.sampled_from([1, 9, 150]),
+}
 
 
 class Drawn(NamedTuple):

@@ -16,7 +16,7 @@ from knnmt.search.mix import Falling, Scores, mix
 from knnmt.search.softmax import Softmax
 from knnmt.settings import Metric
 
-from .drawn import VOCABULARY, draw
+from .drawn import SIZES, VOCABULARY, draw
 
 
 class Way(NamedTuple):
@@ -37,14 +37,7 @@ def fusing(request: pytest.FixtureRequest) -> Way:
 
 
 @pytest.mark.parametrize("metric", ["squared", "cosine", "euclidean"])
-@given(
-    seed=st.integers(0, 2**32),
-    batch=st.integers(1, 3),
-    beams=st.integers(1, 7),
-    rows=st.sampled_from([1, 9, 150]),
-    slope=st.sampled_from([0.0, 0.02, 0.2]),
-    narrowed=st.booleans(),
-)
+@given(**SIZES, slope=st.sampled_from([0.0, 0.02, 0.2]), narrowed=st.booleans())
 @settings(deadline=None, max_examples=20)
 def test_looking_up_and_mixing(
     fusing: Way, metric: Metric, seed: int, batch: int, beams: int, rows: int, slope: float, narrowed: bool

@@ -10,18 +10,12 @@ from knnmt.search.cuda import ScaledSoftmax
 from knnmt.search.softmax import Shares, Softmax
 from knnmt.settings import Metric
 
-from .drawn import VOCABULARY, draw
+from .drawn import SIZES, VOCABULARY, draw
 
 
 @pytest.mark.parametrize("kind", [ScaledSoftmax, CompiledSoftmax])
 @pytest.mark.parametrize("metric", ["squared", "cosine", "euclidean"])
-@given(
-    seed=st.integers(0, 2**32),
-    batch=st.integers(1, 3),
-    beams=st.integers(1, 7),
-    rows=st.sampled_from([1, 9, 150]),
-    blocks=st.sampled_from([1, 3]),
-)
+@given(**SIZES, blocks=st.sampled_from([1, 3]))
 @settings(deadline=None)
 def test_the_sums_are_the_same(
     kind: type[Softmax], metric: Metric, seed: int, batch: int, beams: int, rows: int, blocks: int

@@ -6,15 +6,13 @@ What is asked is the path of a configuration; what is told is a line of JSON: po
 import json
 import os
 import socket
-import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 import uvicorn
 
-from knnmt.align.bitext import Bitext
-from knnmt.align.fastalign import train
 from knnmt.model.checkpoint import Model, load
 from knnmt.server.app import create_team_app
 from knnmt.server.config import read_config
@@ -22,11 +20,12 @@ from knnmt.server.listener import configured
 from knnmt.server.model_pool import ModelPool
 from knnmt.server.people import ANYONE
 
+if TYPE_CHECKING:
+    from ..forked import Forked
 
-def begin(process: "subprocess.Popen[str]", config: Path) -> tuple[int, int]:
+
+def begin(process: "Forked", config: Path) -> tuple[int, int]:
     """Start a server; gives its port, and its process to kill."""
-    assert process.stdin is not None
-    assert process.stdout is not None
     process.stdin.write(f"{config}\n")
     process.stdin.flush()
     told = json.loads(process.stdout.readline())
@@ -43,8 +42,6 @@ def main() -> None:
     torch.set_num_threads(1)  # a fork has no other threads
     model = load(sys.argv[1], langs="de-en", device="cpu")
     _ = model.fingerprint, model.tokenizer.fingerprint, model.tokenizer.encode_source(["Hund"])
-    some = Bitext.from_pairs([([1, 2], [1, 2])])
-    train(some).align(some)  # compiled kernels are loaded once
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     children: list[int] = []

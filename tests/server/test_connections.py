@@ -4,12 +4,9 @@ import asyncio
 import contextlib
 import logging
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -20,6 +17,7 @@ from knnmt.server.access import add_key
 from knnmt.server.listener import listening
 from knnmt.server.settings import ServerSettings
 
+from ..forked import Forked
 from .conftest import Serve
 from .real import exchange, serving
 from .standin import StandIn
@@ -46,9 +44,7 @@ def silent() -> Iterator[list[socket.socket]]:
 
 
 def test_connections_that_say_nothing_do_not_use_up_the_files(silent: list[socket.socket]) -> None:
-    pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    process = subprocess.Popen([sys.executable, "-c", FEW], cwd=ROOT, text=True, **pipes)
-    assert process.stdout is not None
+    process = Forked(FEW, "few", path=[str(ROOT)])
     port = int(process.stdout.readline())
     for number in range(140):
         line = socket.create_connection(("127.0.0.1", port), timeout=5)
@@ -57,7 +53,7 @@ def test_connections_that_say_nothing_do_not_use_up_the_files(silent: list[socke
         silent.append(line)
     for _ in range(3):
         assert httpx.get(f"http://127.0.0.1:{port}/health", timeout=5).status_code == 200
-    _, log = process.communicate("")
+    _, log = process.communicate()
     assert "Traceback" not in log
 
 

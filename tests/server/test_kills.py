@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from subprocess import Popen
 
 import httpx
 import pytest
@@ -27,7 +26,7 @@ from knnmt.server.review import ReviewQueue
 from knnmt.store.journal import Journal
 
 from ..build.examples import parallel_text
-from ..ready_process import started
+from ..forked import Forked, script
 from . import killed_server
 from .killed_server import begin
 
@@ -39,8 +38,8 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 
 
 @pytest.fixture(scope="module")
-def process(model_folder: Callable[[str], Path]) -> Iterator["Popen[str]"]:
-    with started(killed_server.__file__, model_folder("marian")) as process:
+def process(model_folder: Callable[[str], Path]) -> Iterator[Forked]:
+    with script(killed_server.__file__, model_folder("marian")) as process:
         yield process
 
 
@@ -149,7 +148,7 @@ class Team:
         assert sum(entry["action"] in ("accept", "reject") for entry in done) >= len(self.decided)
 
 
-def kill(config: Path, process: "Popen[str]", model: Model, kills: int) -> Team:
+def kill(config: Path, process: Forked, model: Model, kills: int) -> Team:
     team, rng = Team(), random.Random(1)
     for number in range(kills):
         port, pid = begin(process, config)
@@ -177,12 +176,12 @@ def compact(store: Path, model: Model) -> None:
         Datastore.open(store).compact(model, workers=1)
 
 
-def test_two_kills_lose_nothing(config: Path, process: "Popen[str]", model: Model) -> None:
+def test_two_kills_lose_nothing(config: Path, process: Forked, model: Model) -> None:
     kill(config, process, model, 2)
 
 
 @pytest.mark.slow
-def test_fifty_kills_lose_nothing(config: Path, process: "Popen[str]", model: Model) -> None:
+def test_fifty_kills_lose_nothing(config: Path, process: Forked, model: Model) -> None:
     team = kill(config, process, model, KILLS)
     logging.getLogger(__name__).warning("acknowledged: %s", team.counts)
     assert min(team.counts.values()) > 0, team.counts

@@ -5,9 +5,25 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from knnmt.datastore import Datastore
 from knnmt.files import digest
 from knnmt.store.manifest import ALIGNER, MANIFEST, aligner_name, aligner_of, journal_name, publish, read_manifest
+
+from ..build.examples import written
+from ..oracle import datastore as oracle
+
+
+def of_one_part(folder: Path, seed: int, counts: Sequence[int]) -> list[Path]:
+    """Random stores of one part each, with so many segments."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for number, count in enumerate(counts):
+        segments = oracle.random_segments(rng, count=count, types=4, width=4)
+        arrays = oracle.build(segments, oracle.random_clusters(rng, segments), 5, 7)
+        found.append(written(arrays, folder / f"one-{number}", vocabulary=5, k_max=7).path)
+    return found
 
 
 def joined(folder: Path, paths: Sequence[Path]) -> Datastore:

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from knnmt.errors import DataError, StoreError, UsageError
@@ -16,21 +15,13 @@ from knnmt.store.backup import backup, restore
 from knnmt.store.manifest import MANIFEST, TUNED, journal_name, publish, read_manifest
 from knnmt.store.store import Store
 
-from ..build.examples import written
-from ..oracle import datastore as oracle
-from .examples import joined
+from .examples import joined, of_one_part
 
 
 @pytest.fixture
 def parts(tmp_path: Path) -> list[Path]:
     """Two stores of one part each."""
-    rng = np.random.default_rng(5)
-    found = []
-    for number in range(2):
-        segments = oracle.random_segments(rng, count=6 + number, types=4, width=4)
-        arrays = oracle.build(segments, oracle.random_clusters(rng, segments), 5, 7)
-        found.append(written(arrays, tmp_path / f"one-{number}", vocabulary=5, k_max=7).path)
-    return found
+    return of_one_part(tmp_path, 5, [6, 7])
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from knnmt import files, host
@@ -25,9 +24,7 @@ from knnmt.store.manifest import (
 from knnmt.store.records import to_bytes
 from knnmt.store.store import Store
 
-from ..build.examples import written
-from ..oracle import datastore as oracle
-from .examples import joined
+from .examples import joined, of_one_part
 
 
 class CutOff(BaseException):
@@ -37,13 +34,7 @@ class CutOff(BaseException):
 @pytest.fixture
 def parts(tmp_path: Path) -> list[Path]:
     """Four stores of one part each."""
-    rng = np.random.default_rng(3)
-    found = []
-    for number in range(4):
-        segments = oracle.random_segments(rng, count=4 + number, types=4, width=4)
-        arrays = oracle.build(segments, oracle.random_clusters(rng, segments), 5, 7)
-        found.append(written(arrays, tmp_path / f"part-{number}", vocabulary=5, k_max=7).path)
-    return found
+    return of_one_part(tmp_path, 3, [4, 5, 6, 7])
 
 
 Change = Callable[[], tuple[Manifest, dict[str, Path]]]

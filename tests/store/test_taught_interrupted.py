@@ -4,8 +4,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,12 +16,11 @@ from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import load
 
 from ..build.examples import parallel_text
+from ..forked import Forked, forked
 
 SEGMENTS = 500
 SCRIPT = """
 import os, sys
-import torch
-torch.set_num_threads(1)  # a fork has no other threads
 from knnmt.corpus.segment import Segment
 from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import load
@@ -57,16 +54,13 @@ def folder(model_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture(scope="module")
-def process(folder: Path) -> Iterator["subprocess.Popen[str]"]:
-    command = [sys.executable, "-c", SCRIPT, str(folder / "model")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as started:
+def process(folder: Path) -> Iterator[Forked]:
+    with forked(SCRIPT, "teaching", folder / "model", synced=False) as started:
         yield started
 
 
-def teach_and_kill(process: "subprocess.Popen[str]", store: Path, numbers: range, rng: random.Random) -> list[int]:
+def teach_and_kill(process: Forked, store: Path, numbers: range, rng: random.Random) -> list[int]:
     """Teach lessons one by one in another process, which is killed at some moment; give those acknowledged."""
-    assert process.stdin is not None
-    assert process.stdout is not None
     process.stdin.write(f"{store}\t{numbers.start}\t{numbers.stop}\n")
     process.stdin.flush()
     child = int(process.stdout.readline())
@@ -76,7 +70,7 @@ def teach_and_kill(process: "subprocess.Popen[str]", store: Path, numbers: range
     return acknowledged + [int(line) for line in iter(process.stdout.readline, "ended\n")]
 
 
-def killed(process: "subprocess.Popen[str]", folder: Path, tmp_path: Path, kills: int, seed: int) -> None:
+def killed(process: Forked, folder: Path, tmp_path: Path, kills: int, seed: int) -> None:
     rng, store = random.Random(seed), tmp_path / "store"
     shutil.copytree(folder / "store", store)
     before = len(Datastore.open(store))
@@ -98,13 +92,11 @@ def killed(process: "subprocess.Popen[str]", folder: Path, tmp_path: Path, kills
 
 
 def test_a_process_killed_while_teaching_loses_nothing_acknowledged(
-    process: "subprocess.Popen[str]", folder: Path, tmp_path: Path
+    process: Forked, folder: Path, tmp_path: Path
 ) -> None:
     killed(process, folder, tmp_path, 3, seed=1)
 
 
 @pytest.mark.slow
-def test_fifty_kills_while_five_hundred_are_taught(
-    process: "subprocess.Popen[str]", folder: Path, tmp_path: Path
-) -> None:
+def test_fifty_kills_while_five_hundred_are_taught(process: Forked, folder: Path, tmp_path: Path) -> None:
     killed(process, folder, tmp_path, 50, seed=2)

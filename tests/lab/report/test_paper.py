@@ -122,6 +122,7 @@ def test_samples_of_a_text_make_a_curve() -> None:
     assert not worth.found([one])
 
 
+@pytest.mark.usefixtures("vectors_alone")
 @pytest.mark.parametrize("models", [1, 2])
 def test_the_pictures_are_drawn(models: int, tmp_path: Path) -> None:
     one = whole()
@@ -140,6 +141,7 @@ def test_the_pictures_are_drawn(models: int, tmp_path: Path) -> None:
     assert lost.plots([results()])
 
 
+@pytest.mark.usefixtures("vectors_alone")
 def test_times_of_a_busy_machine_are_not_told(tmp_path: Path) -> None:
     one = results()
     busy = one.model_copy(update={"machine": one.machine | {"load": 11.3}})

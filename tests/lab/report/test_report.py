@@ -86,6 +86,7 @@ def test_plots_are_pictures_of_both_schemes(made: Path) -> None:
     assert [system for system in SLOPES if f">{system}<" in text] == list(SLOPES)
 
 
+@pytest.mark.usefixtures("vectors_alone")
 def test_what_is_not_there_is_not_drawn(tmp_path: Path) -> None:
     report([results(1)], [], tmp_path)
     assert {path.stem for path in tmp_path.glob("*.svg")} == {"quality-speed", "quality-size", "build-time"}
@@ -102,6 +103,7 @@ def test_gains_are_told_as_shares_of_the_exact_search() -> None:
     assert "gain kept" not in tables.quality(results(1))[0]
 
 
+@pytest.mark.usefixtures("vectors_alone")
 def test_variants_of_a_domain_make_curves(tmp_path: Path) -> None:
     usual = results(2)
     domains = []
@@ -124,6 +126,7 @@ def test_variants_of_a_domain_make_curves(tmp_path: Path) -> None:
     assert [m for m in (4, 16, 64) if f">{m}<" in text] == [4, 16, 64]
 
 
+@pytest.mark.usefixtures("vectors_alone")
 def test_two_experiments_of_one_title(tmp_path: Path) -> None:
     report([results(1), results(2)], [], tmp_path)
     assert (tmp_path / "quality-speed-2.svg").exists()
