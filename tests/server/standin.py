@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -31,7 +32,8 @@ LONGEST = 100  # words of a segment that can be taught
 class Store:
     """Segments in memory, with the names that a store on disk has."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: str = "project") -> None:
+        self.path = Path(path)
         self.manifest = SimpleNamespace(languages="de-en")
         self.sizes = {"segments": 0}
         self.parts = (SimpleNamespace(provides=lambda array: False, sizes=self.sizes),)  # built for no system

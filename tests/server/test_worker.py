@@ -14,8 +14,9 @@ from knnmt.errors import DataError, UsageError
 from knnmt.server.metrics import Metrics
 from knnmt.server.settings import ServerSettings
 from knnmt.server.work_items import DecodingOptions, UnavailableError
+from knnmt.translate import Translation
 
-from .standin import Asked, StandIn
+from .standin import Asked, StandIn, Store
 
 HOW = DecodingOptions(beam=1)
 
@@ -138,6 +139,28 @@ def test_nothing_overtakes_a_lesson() -> None:
             await asyncio.gather(first, lesson)
             assert await before == ["Speichern'"]
             assert await after == ["Save"]
+
+    asyncio.run(story())
+
+
+def test_a_lesson_holds_up_only_what_searches_its_store() -> None:
+    async def story() -> None:
+        one, other = StandIn(store=Store("one")), StandIn(store=Store("other"))
+        async with working(one) as worker:
+
+            def ask(standin: StandIn, text: str) -> "asyncio.Task[list[Translation]]":
+                return asyncio.create_task(worker.translate(standin.as_translator(), [text], HOW))
+
+            first = await while_busy(one, worker)
+            waiting = [ask(one, "a"), ask(other, "b")]
+            lesson = asyncio.create_task(worker.call(lambda: one.add([Segment("c", "C", "")]), one.store.path))
+            waiting += [ask(one, "c"), ask(other, "d")]
+            await asyncio.sleep(0.02)
+            one.open.set()
+            await asyncio.gather(first, lesson)
+            assert [(await each)[0].text for each in waiting] == ["a'", "b'", "C", "d'"]
+        assert one.batches == [["erst"], ["a"], ["c"]]
+        assert other.batches == [["b", "d"]]
 
     asyncio.run(story())
 
@@ -279,6 +302,35 @@ def test_a_small_request_shares_no_batch_with_a_large_one() -> None:
             standin.open.set()
             await asyncio.gather(first, *waiting)
         assert standin.batches == [["erst"], [LONG, LONG], ["klein", "winzig"]]
+
+    asyncio.run(story())
+
+
+def test_more_than_a_batch_holds_is_translated_in_full_batches_whatever_the_sizes() -> None:
+    async def story() -> None:
+        standin = StandIn()
+        async with working(standin, batch_tokens=16) as worker:
+            first = await while_busy(standin, worker)
+            waiting = [later(worker, [text]) for text in (LONG, "klein", LONG, "winzig", LONG, "fein")]
+            await asyncio.sleep(0.02)
+            standin.open.set()
+            await asyncio.gather(first, *waiting)
+        assert standin.batches == [["erst"], [LONG, "klein", LONG, "winzig"], [LONG], ["fein"]]
+
+    asyncio.run(story())
+
+
+def test_a_small_request_shares_no_batch_with_slices_of_a_larger_one_in_a_crowd() -> None:
+    async def story() -> None:
+        standin = StandIn()
+        async with working(standin, batch_tokens=16) as worker:
+            first = await while_busy(standin, worker)
+            sliced = later(worker, ["x"] * 20)  # two tokens each
+            waiting = [later(worker, ["klein"]) for _ in range(12)]
+            await asyncio.sleep(0.02)
+            standin.open.set()
+            await asyncio.gather(first, sliced, *waiting)
+        assert standin.batches[1:4] == [["x"] * 8, ["klein"] * 8, ["klein"] * 4]
 
     asyncio.run(story())
 

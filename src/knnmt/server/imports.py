@@ -216,7 +216,8 @@ class Imports:
         model, author = one.desk.translator.model, one.desk.caller.name
         signed_chunk = [signed(segment, author) for segment in chunk]
         added = self._worker.call_blocking(
-            lambda: one.memory.store.add(signed_chunk, model, bad=lambda error: one.fault("unfit", error))
+            lambda: one.memory.store.add(signed_chunk, model, bad=lambda error: one.fault("unfit", error)),
+            one.memory.store.path,
         )
         one.added += len(added.ids)
         self._metrics.taught.inc(len(added.ids))

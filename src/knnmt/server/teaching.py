@@ -79,7 +79,7 @@ class Teaching:
             record(self.state, caller, "teach", memory.name, ids)
             return ids
 
-        ids = await self.worker.call(add)
+        ids = await self.worker.call(add, memory.store.path)
         self.metrics.taught.inc(len(ids))
         return Taught(ids)
 
@@ -111,7 +111,7 @@ class Teaching:
             record(state, caller, "accept", memory.name, ids)
             return ids
 
-        ids = await self.worker.call(store)
+        ids = await self.worker.call(store, memory.store.path)
         self.metrics.taught.inc(len(ids))
         return ids
 
@@ -141,7 +141,7 @@ class Teaching:
                 record(self.state, caller, "remove", memory.name, gone)
             return gone
 
-        return await self.worker.call(remove)
+        return await self.worker.call(remove, memory.store.path)
 
 
 def _lines(segment: Segment) -> list[Segment]:

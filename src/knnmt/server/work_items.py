@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from knnmt.errors import DataError, KnnmtError
@@ -114,10 +115,16 @@ class TextRequest:
 
 @dataclass(eq=False)
 class Call:
-    """A function for the model's thread to call."""
+    """A function for the model's thread to call. store: the one that it changes; None if it may be any."""
 
     function: Callable[[], Any]
+    store: Path | None = None
     future: "Future[Any]" = field(default_factory=Future)
+
+    def concerns(self, request: TextRequest) -> bool:
+        """Whether a request may be translated differently after the call."""
+        searched = request.translator.store
+        return self.store is None or (searched is not None and self.store in (each.path for each in searched.stores))
 
     def run(self) -> None:
         """Call the function, unless whoever asked has given up."""

@@ -5,11 +5,12 @@ long:
 
 * A text that is too long for the model is cut into pieces. A request larger than a batch is served in slices, with
   other requests in between.
-* A batch takes about `SECONDS`, going by recent throughput. Small requests never share a batch with large ones.
+* A batch takes about `SECONDS`, going by recent throughput. Small requests share no batch with large ones, unless more
+  waits than a batch holds: then full batches get all of it done sooner. They never share one with slices.
 * A batch that runs longer is interrupted between two decoding steps to serve small requests (`_interrupt`), and is
   cancelled there if every client has left.
 
-Nothing overtakes a call that teaches the store: what was queued after a lesson is translated after it.
+Nothing overtakes a call that teaches its store: what was queued after a lesson is translated after it.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, TypeVar
 
 from knnmt.allocator import hold_little, trim
@@ -120,9 +122,10 @@ class Worker:
         units = [text if isinstance(text, Inline) else Inline.plain(text) for text in texts]
         return await self._wait(self._submit(TextRequest(translator, options, units)))
 
-    async def call(self, function: Callable[[], T]) -> T:
-        """Call a function in the model's thread, in queue order: what is queued later waits for it."""
-        return await self._wait(self._submit(Call(function)))
+    async def call(self, function: Callable[[], T], store: Path | None = None) -> T:
+        """Call a function in the model's thread, in queue order: what is queued later waits for it, if it searches the
+        store that the function changes."""
+        return await self._wait(self._submit(Call(function, store)))
 
     async def call_soon(self, function: Callable[[], T]) -> T:
         """Call a short function in the model's thread, ahead of the queue."""
@@ -139,9 +142,9 @@ class Worker:
         self._submit(request, bounded=False)
         return request.future.result()
 
-    def call_blocking(self, function: Callable[[], T]) -> T:
+    def call_blocking(self, function: Callable[[], T], store: Path | None = None) -> T:
         """`call` for another thread, which waits however long the queue is."""
-        call = Call(function)
+        call = Call(function, store)
         self._submit(call, bounded=False)
         result: T = call.future.result()
         return result
@@ -213,15 +216,19 @@ class Worker:
 
     def _gather(self, first: TextRequest) -> list[Slice]:
         """A batch: `first`, and what can be translated with it, queued now or arriving within `gather`."""
-        room, small = self._room(self._depth), self._room(self._depth + 1)
-        batch: list[Slice] = []
+        whole, small = self._room(self._depth), self._room(self._depth + 1)
+        room, batch = whole, list[Slice]()
         if not self._prepared(first):
             return batch
+        with self._changed:
+            crowded = not self._depth and first.tokens + self._queued_tokens() > whole
 
         def fits(request: TextRequest) -> bool:
-            """Whether it has the same translator and options, and is small or large like the first."""
-            whole = not self._depth or request.tokens <= self._room(self._depth)
-            return request.batches_with(first) and whole and (request.tokens <= small) == (first.tokens <= small)
+            """Whether it has the same translator and options, and is small or large like the first; in a crowd, whether
+            both fit into a batch."""
+            alike = (request.tokens <= small) == (first.tokens <= small)
+            fit = max(request.tokens, first.tokens) <= whole
+            return request.batches_with(first) and ((alike and not self._depth) or (fit and (alike or crowded)))
 
         until = time.monotonic() + PATIENCE * self._settings.gather
         request: TextRequest | None = first
@@ -231,7 +238,7 @@ class Worker:
         return batch
 
     def _find(self, wanted: Callable[[TextRequest], bool], until: float) -> TextRequest | None:
-        """The next such request, queued now or arriving in time. Nothing overtakes a call: it may be a lesson."""
+        """The next such request, queued now or arriving in time; none that would overtake a call that concerns it."""
         while (request := self._find_queued(wanted, until)) is not None:
             if self._prepared(request):
                 if wanted(request):  # asked again, now that its size is known
@@ -243,10 +250,11 @@ class Worker:
     def _find_queued(self, wanted: Callable[[TextRequest], bool], until: float) -> TextRequest | None:
         with self._changed:
             while True:
+                calls: list[Call] = []
                 for index, item in enumerate(self._queue):
                     if isinstance(item, Call):
-                        return None
-                    if wanted(item):
+                        calls.append(item)
+                    elif wanted(item) and not any(call.concerns(item) for call in calls):
                         self._take(index)
                         return item
                 patience = min(self._settings.gather, until - time.monotonic())
