@@ -230,6 +230,27 @@ def test_models_make_room_for_each_other(model_folder: Callable[[str], Path], mo
     assert pool.translator(second, (), Translator) is not two
 
 
+def test_models_are_loaded_in_threads_that_end(model: Model) -> None:
+    threads: list[threading.Thread] = []
+
+    def load(_: ModelSpec) -> Model:
+        threads.append(threading.current_thread())
+        return model
+
+    def make(loaded: Model) -> Translator:
+        threads.append(threading.current_thread())
+        return Translator(loaded)
+
+    ModelPool(load=load).translator(ModelSpec(), (), make)
+    assert len(threads) == 2
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_a_model_that_cannot_be_loaded_is_the_error_of_whoever_asked() -> None:
+    with pytest.raises(UsageError):
+        ModelPool().translator(ModelSpec("no-such-model", "de-en", "cpu"), (), Translator)
+
+
 def test_what_another_process_taught_is_listed(client: TestClient, place: Path, model: Model) -> None:
     total = client.get("/v1/memory").json()["total"]
     Datastore.open(place / "project").add([Segment("ein Baum", "a tree", "", "tree")], model)

@@ -91,6 +91,7 @@ def serve(
     from knnmt.server.app import create_team_app
     from knnmt.server.config import PairConfig, ServerConfig, read_config
     from knnmt.server.listener import listening, run
+    from knnmt.server.model_pool import in_passing
     from knnmt.server.people import ANYONE
     from knnmt.server.settings import ServerSettings
 
@@ -117,7 +118,7 @@ def serve(
     application = create_team_app(chosen, config)
     place = listening(chosen.server)
     server = application.state.server
-    server.desk(ANYONE).translator.prepare()
+    in_passing(lambda: server.desk(ANYONE).translator.prepare())
     host = chosen.server.host
     if not server.doorkeeper.needs_key and host not in ("127.0.0.1", "::1", "localhost"):
         terminal.note(f"anyone who can reach {host} may use this server and teach it: consider --keys")
