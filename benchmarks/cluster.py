@@ -18,6 +18,7 @@ from pathlib import Path
 from knnmt.files import digest
 
 BUILD = "import sys; from knnmt.cli import main; sys.exit(main())"
+SHOWN = 5  # files that differ
 
 
 def built(options: list[str], out: Path) -> float:
@@ -55,7 +56,8 @@ def main() -> None:
             whole = digest(repr(sorted(found.items())).encode())
             print(f"{name}: {seconds:.1f} s, {len(found)} files with digest {whole}", flush=True)
             if changed:
-                raise SystemExit(f"not the files of the first build: {', '.join(changed)}")
+                some = ", ".join(changed[:SHOWN])
+                raise SystemExit(f"{len(changed)} files differ from those of the first build, among them {some}")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
 """How selection and lookup grow with the number of parts: a synthetic store as large as a cluster builds it.
 
     python benchmarks/parts.py 1e7 --parts 100 --distinct 10 --folder /data
-    python benchmarks/parts.py 1e7 --parts 100 --distinct 100 --systems faster
+    python benchmarks/parts.py 1e7 --parts 100 --distinct 100 --systems faster --beside 1e6 --rounds 3
 
-Makes `distinct` parts of so many tokens, about 134 bytes each (7 for `faster` alone), and a store of `parts` parts in
+Makes `distinct` parts of so many tokens, about 126 bytes each (7 for `faster` alone), and a store of `parts` parts in
 which each of them appears several times (as links: the disk holds it once). Prints, for each system, what `knnmt bench
---synthetic` prints for one part. Everything is removed at the end.
+--synthetic` prints for one part. With `--beside`, a store of one part of that size is measured in turn with it, and the
+ratio of their batches is printed. Everything is removed at the end.
 """
 
 import argparse
 import shutil
+import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -38,8 +40,12 @@ def repeated(store: Path, others: list[Path], parts: int, out: Path) -> Datastor
     return Datastore.open(out)
 
 
-def shown(row: Growth, opening: float) -> None:
-    """Print a line."""
+def measured(shape: Shape, path: Path, system: str) -> Growth:
+    """Measure a system on a store of parts of this shape, and print a line."""
+    began = time.perf_counter()
+    store = Datastore.open(path)
+    opening = time.perf_counter() - began
+    row = grown(shape, store, system, 16, None, torch.device("cpu"))
     print(
         f"{row.system:>8} {row.tokens:>13,} opened in {opening:.2f} s, first batch {row.opening:6.2f} s, "
         f"select {1000 * row.select.median:7.1f} ms, lookup {1000 * row.lookup.median:5.2f} ms, "
@@ -47,6 +53,7 @@ def shown(row: Growth, opening: float) -> None:
         f"held {(row.memory.held or 0) / 1e6:6.0f} MB, further {(row.working.held or 0) / 1e6:5.0f} MB",
         flush=True,
     )
+    return row
 
 
 def main() -> None:
@@ -56,6 +63,8 @@ def main() -> None:
     parser.add_argument("--parts", type=int, nargs="+", default=[1, 100])
     parser.add_argument("--distinct", type=int, default=10)
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS)
+    parser.add_argument("--beside", type=float, default=None, help="tokens of a store to compare with")
+    parser.add_argument("--rounds", type=int, default=1, help="in turn")
     parser.add_argument("--folder", type=Path, default=None, help="where there is room")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -68,13 +77,23 @@ def main() -> None:
             began = time.perf_counter()
             stores.append(make(shape, folder / f"store-{shape.seed}").path)
         print(f"made {len(stores)} parts; the last in {time.perf_counter() - began:.0f} s", flush=True)
+        small = Shape(int(arguments.beside or shapes[0].tokens), similar=given["similar"])
+        if arguments.beside is not None:
+            make(small, folder / "beside")
         for count in arguments.parts:
-            store = repeated(stores[0], stores[1:], count, folder / f"of {count}")
+            path = repeated(stores[0], stores[1:], count, folder / f"of {count}").path
             for system in arguments.systems:
-                began = time.perf_counter()
-                Datastore.open(store.path)
-                opening = time.perf_counter() - began
-                shown(grown(shapes[0], store, system, 16, None, torch.device("cpu")), opening)
+                ratios = []
+                for _ in range(arguments.rounds):
+                    few = None if arguments.beside is None else measured(small, folder / "beside", system)
+                    many = measured(shapes[0], path, system)
+                    ratios.append(many.batch / few.batch if few is not None else 1.0)
+                if arguments.beside is not None:
+                    each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+                    print(
+                        f"{system:>8} in {count} parts: {statistics.median(ratios):.2f} times as long ({each})",
+                        flush=True,
+                    )
     finally:
         shutil.rmtree(folder)
 

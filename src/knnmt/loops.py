@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 from knnmt.jit import intrinsic, jit
 
-compiled = jit(fastmath={"nnan", "nsz", "arcp", "contract", "reassoc"})
+FREEDOM = {"nnan", "nsz", "arcp", "contract", "reassoc"}
+compiled = jit(fastmath=FREEDOM)
+inlined = jit(fastmath=FREEDOM, inline="always")  # for loops over little, where a call with many arrays takes long
 
 LINE = 64  # bytes of a cache line
 HALF_SHIFT, HALF_BITS = 13, 0x8FFFE000 - (1 << 32)

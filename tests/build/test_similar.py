@@ -1,5 +1,8 @@
 """The arrays of `similar` in a built store against their definitions, and how wide its keys are."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -63,6 +66,22 @@ def test_a_projection_keeps_what_varies_most_and_the_size_of_distances() -> None
     near = np.square(narrow[:1500] - narrow[1500:]).sum(axis=1)
     assert np.corrcoef(far, near)[0, 1] > 0.99
     assert np.median(near) == pytest.approx(np.median(far), rel=0.05)
+
+
+def test_narrow_keys_are_the_same_with_any_number_of_threads() -> None:
+    """Threads of NumPy's own are set by the environment, as Ray sets them for its workers."""
+    program = """
+import hashlib, numpy as np
+from knnmt.build.similar import find
+states = np.random.default_rng(0).normal(size=(20_000, 256)).astype(np.float16)
+print(*(hashlib.sha256(each.tobytes()).hexdigest() for each in find(states, 32, 1, {workers}, 1 << 29)))
+"""
+    found = set()
+    for threads in ("1", "2"):
+        environment = os.environ | {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
+        command = [sys.executable, "-c", program.format(workers=threads)]
+        found.add(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
+    assert len(found) == 1
 
 
 def test_nothing_is_projected_where_there_is_nothing_to_leave_out() -> None:

@@ -93,6 +93,7 @@ def test_a_translation_whose_driver_is_killed_is_resumed(model_folder: Callable[
     command += ["--model", str(model_folder("marian")), "--device", "cpu", "-o"]
     subprocess.run([*command, str(tmp_path / "plain")], check=True)
     on_ray = [*command, str(tmp_path / "out"), "--ray", "local", "--ray-workers", "2", "--window", "20"]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it, and so would ours
     notes, seen = tmp_path / ".out.part.json", 0
     for kill in (signal.SIGKILL, signal.SIGINT, None):
         process = subprocess.Popen(on_ray, stderr=subprocess.PIPE)

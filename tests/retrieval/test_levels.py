@@ -46,12 +46,13 @@ def by_loop(parts: Sequence[Arrays], kind: int, state: NDArray[np.float32], amon
 
 
 @pytest.mark.parametrize("kinds", [(FLAT,) * 4, (FLAT, DEEP, FLAT), (DEEP, FEW), (FEW, FEW), (DEEP,)], ids=str)
-@pytest.mark.parametrize("probe", [10**6, 3])
+@pytest.mark.parametrize(("probe", "reach"), [(10**6, np.inf), (3, np.inf), (8, 2.0)])
 def test_clusters_of_many_parts_are_found_as_by_a_loop_over_the_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kinds: tuple[tuple[int, int], ...], probe: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kinds: tuple[tuple[int, int], ...], probe: int, reach: float
 ) -> None:
     monkeypatch.setattr(levels, "ACROSS_FROM", 20)
     monkeypatch.setattr(faster, "COARSE_PROBE", probe)
+    monkeypatch.setattr(faster, "COARSE_REACH", reach)
     parts = parts_of(tmp_path, kinds)
     view = view_of(parts)
     found = levels_of(view)
@@ -61,12 +62,13 @@ def test_clusters_of_many_parts_are_found_as_by_a_loop_over_the_parts(
     for kind, state, seen in zip(TYPES, states, listed(faster.near_clusters(view, source, "ranking")), strict=True):
         begin, end = found.offsets[kind : kind + 2].tolist()
         distances = np.square(found.means.blocks[0][slice(begin, end)].double().numpy() - state).sum(axis=1)
-        cells = begin + np.lexsort((np.arange(end - begin), distances))[:probe]
+        near = np.lexsort((np.arange(end - begin), distances))[:probe]
+        cells = begin + near[distances[near] <= reach * distances.min(initial=np.inf)]
         spans = [*found.ranges[cells].tolist(), *([] if found.rest is None else [found.rest[kind].tolist()])]
         among = {int(found.numbers(torch.tensor(place))) for span in spans for place in range(*span)}
         assert seen == by_loop(parts, kind, state, among if end > begin else every)
         missed += seen != by_loop(parts, kind, state, every)
-    assert missed == 0 if probe > 3 else missed < len(TYPES) / 3
+    assert missed == 0 if probe > 8 else missed < len(TYPES) / 3
     assert bool(found.offsets[2] > found.offsets[1]) == (kinds != (FEW, FEW))  # seven clusters in each: no cells
 
 

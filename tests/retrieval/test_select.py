@@ -148,6 +148,7 @@ def test_two_levels_of_clusters_find_the_nearest_in_the_coarse_ones_they_look_in
     deep: Store, monkeypatch: pytest.MonkeyPatch, probe: int
 ) -> None:
     monkeypatch.setattr(faster, "COARSE_PROBE", probe)
+    monkeypatch.setattr(faster, "COARSE_REACH", np.inf)
     types = [1] * 60 + TYPES
     source, states = asked(types, seed=1)
     part = deep.parts[0]
@@ -170,7 +171,11 @@ def test_all_systems_by_clusters_choose_the_same_of_two_levels(deep: Store) -> N
     assert torch.equal(faster.near_clusters(view, source, "ranking"), faster.near_clusters(view, source, "link"))
 
 
-def test_a_coarse_cluster_that_was_emptied_gives_way(deep: Store) -> None:
+@pytest.mark.parametrize("reach", [1.0, 2.0])  # of the nearest one alone, or of others too
+def test_a_coarse_cluster_that_was_emptied_gives_way(
+    deep: Store, monkeypatch: pytest.MonkeyPatch, reach: float
+) -> None:
+    monkeypatch.setattr(faster, "COARSE_REACH", reach)
     part = deep.parts[0]
     source, states = asked([1] * 40, seed=3)
     number = nearest(part["coarse_source"], states[0], type_rows(deep, "coarse_offsets", 1), 1)[0]

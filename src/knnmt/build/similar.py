@@ -9,14 +9,19 @@ The parts of a store share the projections, which are found from the first, and 
 distances and scores can be compared.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from knnmt.build.context import Context
+from knnmt.build.workers import alone, parallel
 from knnmt.csr import Int64, blocks, offsets_of
 from knnmt.errors import UsageError
 from knnmt.store import schema
@@ -59,17 +64,17 @@ def make_similar(context: Context) -> None:
         context.write(**shared)
         matrix, middle, _ = shared.values()
         whole = context.create(f"small_{side}", "int8", (len(states), len(middle)))
-        at = 0
-        for some in _projected(states, matrix):
+        for at, some in _projected(states, matrix, context.workers, context.settings.memory):
             whole[at : at + len(some)] = np.rint(some - middle).clip(-LARGEST, LARGEST)
-            at += len(some)
             advance(len(some))
 
 
 def find_projections(context: Context) -> None:
     """Find what makes narrow keys of states, from those of a part, for all parts."""
+    settings = context.settings
     for side in ("source", "target"):
-        found = _find(context[f"{side}_keys"], _width(context, side), context.settings.seed)
+        states, size = context[f"{side}_keys"], _width(context, side)
+        found = find(states, size, settings.seed, context.workers, settings.memory)
         context.share(**dict(zip(projection(side), found, strict=True)))
 
 
@@ -81,24 +86,30 @@ def projection(side: str) -> list[str]:
     return [f"small_{side}_{name}" for name in ("projection", "middle", "step")]
 
 
-def _find(states: NDArray[Any], size: int, seed: int) -> tuple[Float32, Float32, Float32]:
+def find(states: NDArray[Any], size: int, seed: int, workers: int, memory: int) -> tuple[Float32, Float32, Float32]:
     """The projection of states (N, d) to their principal components, in steps such that all fit into bytes."""
     matrix = principal(states, size, seed)
-    edges = np.array([(some.min(axis=0), some.max(axis=0)) for some in _projected(states, matrix)])
+    edges = np.array([(some.min(axis=0), some.max(axis=0)) for _, some in _projected(states, matrix, workers, memory)])
     low, high = edges[:, 0].min(axis=0), edges[:, 1].max(axis=0)
     # one step for all numbers: those that vary little are small, and need few
     step = np.float32(max(float((high - low).max()) / 254, 1e-12))
     return matrix / step, (low + high) / 2 / step, np.array([step])
 
 
-def _projected(states: NDArray[Any], matrix: Float32) -> Iterator[Float32]:
-    """Blocks of states (N, d), projected."""
-    for start in range(0, len(states), ROWS):
+def _projected(states: NDArray[Any], matrix: Float32, workers: int, memory: int) -> Iterator[tuple[int, Float32]]:
+    """Where each block of states (N, d) begins, in any order, and the block, projected."""
+    by = torch.from_numpy(np.array(matrix))
+
+    def project(start: int) -> Float32:
         rows = states[start : start + ROWS]
         # a matrix product may round otherwise at another size: all have the same, the last one is padded
-        filled = np.zeros((ROWS, states.shape[1]), np.float32)
-        filled[: len(rows)] = rows
-        yield (filled @ matrix)[: len(rows)]
+        filled = torch.zeros((ROWS, len(by)))
+        filled[: len(rows)] = torch.from_numpy(np.array(rows))
+        found: Float32 = (filled @ by)[: len(rows)].numpy()
+        return found
+
+    cost = 4 * ROWS * sum(by.shape)
+    yield from parallel(project, ((start, cost) for start in range(0, len(states), ROWS)), workers, memory)
 
 
 def principal(states: NDArray[Any], size: int, seed: int = 0) -> Float32:
@@ -109,21 +120,27 @@ def principal(states: NDArray[Any], size: int, seed: int = 0) -> Float32:
     count, width = states.shape
     if size >= width:
         return np.eye(width, dtype=np.float32)
-    rng = np.random.default_rng(seed)
-    rows = rng.choice(count, min(count, SAMPLE), replace=False)
-    total, products = np.zeros(width), np.zeros((width, width))
+    rows = np.random.default_rng(seed).choice(count, min(count, SAMPLE), replace=False)
+    return alone(partial(_principal, states, rows, size)).float().numpy()
+
+
+def _principal(states: NDArray[Any], rows: Int64, size: int) -> Tensor:
+    """The same from these rows, (d, size) float64."""
+    width = states.shape[1]
+    total, products = torch.zeros(width, dtype=torch.float64), torch.zeros((width, width), dtype=torch.float64)
     for some in np.split(np.sort(rows), range(COMPARED, rows.size, COMPARED)):
-        sample = states[some].astype(np.float64)
-        total += sample.sum(axis=0)
+        sample = torch.from_numpy(states[some]).double()
+        total += sample.sum(dim=0)
         products += sample.T @ sample
-    _, vectors = np.linalg.eigh(products - np.outer(total, total) / rows.size)
-    vectors = vectors[:, ::-1][:, :size]
+    components: Tensor = torch.linalg.eigh(products - torch.outer(total, total) / rows.size).eigenvectors
+    vectors = components.flip(1)[:, :size]
     # which of the two directions a vector points in is left open: towards its largest number
-    vectors = vectors * np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(size)])
-    apart = np.diff(states[rows[:COMPARED]].astype(np.float64), axis=0)
-    kept, whole = (np.median(np.square(each).sum(axis=1)) if len(each) else 0.0 for each in (apart @ vectors, apart))
-    matrix: Float32 = (vectors * np.sqrt(whole / kept if kept > 0 else 1.0)).astype(np.float32)
-    return matrix
+    vectors = vectors * vectors.gather(0, vectors.abs().argmax(dim=0, keepdim=True)).sign()
+    apart = torch.from_numpy(states[rows[:COMPARED]]).double().diff(dim=0)
+    kept, whole = (
+        float(np.median(each.square().sum(dim=1).numpy())) if len(each) else 0.0 for each in (apart @ vectors, apart)
+    )
+    return vectors * math.sqrt(whole / kept if kept > 0 else 1.0)
 
 
 def _segments(context: Context) -> dict[str, NDArray[Any]]:

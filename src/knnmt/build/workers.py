@@ -27,6 +27,12 @@ def lone_threads(count: int) -> Iterator[ThreadPoolExecutor]:
         torch.set_num_threads(threads)  # what a worker sets for itself becomes the default of all threads to come
 
 
+def alone(work: Callable[[], Result]) -> Result:
+    """Run some work in a thread with one torch thread."""
+    with lone_threads(1) as pool:
+        return pool.submit(work).result()
+
+
 def parallel(
     work: Callable[[Task], Result], tasks: Iterable[tuple[Task, int]], workers: int, memory: int = 0
 ) -> Iterator[tuple[Task, Result]]:

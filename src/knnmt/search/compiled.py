@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from knnmt.buffers import Buffers
-from knnmt.loops import HALF_BITS, HALF_SHIFT, compiled, element, fetch, last_begun, prefetch, put, share_out
+from knnmt.loops import HALF_BITS, HALF_SHIFT, compiled, element, fetch, inlined, last_begun, prefetch, put, share_out
 from knnmt.search.compiled_entries import gather_entries
 from knnmt.search.compiled_matches import match
 from knnmt.search.compiled_mix import mix
@@ -246,7 +246,7 @@ def _search(
                     )  # fmt: skip
 
 
-@compiled
+@inlined
 def _compare(
     values: int, norms: int, number: int, size: int, members: Ints, start: int, stop: int, queries: Floats,
     own: Floats, which: Ints, begin: int, end: int, found: Ints, scratch: Floats,

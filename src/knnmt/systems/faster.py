@@ -23,6 +23,7 @@ from knnmt.systems.system import Candidates, Defaults, Found, Neighbours, Source
 from knnmt.systems.view import View
 
 COARSE_PROBE = 8  # cells whose clusters are compared, in types that have a second level
+COARSE_REACH = 2.0  # times the squared distance of the nearest cell: those beyond hardly ever have the nearest cluster
 ARRAYS = {
     # clusters of a type's tokens, with the means of both sides
     "cluster_offsets": offsets("source_vocabulary", into="clusters"),
@@ -83,10 +84,21 @@ def _nearest_of_cells(view: View, levels: Levels, rows: Keys[Rows], types: Tenso
     """The nearest cluster in the nearest cells of its type, or in none; -1 for none. (Q,), (Q, d) to (Q,)."""
     cells = levels.offsets[types], levels.offsets[types + 1]
     most = min(COARSE_PROBE, int((cells[1] - cells[0]).max()))
-    chosen = view.search.choose(levels.means, (cells[0][:, None], cells[1][:, None]), states, most)
+    away, chosen = view.search.nearest(levels.means, (cells[0][:, None], cells[1][:, None]), states, most)
     spans = levels.ranges[chosen.clamp_min(0)].masked_fill((chosen < 0)[..., None], 0)
     if levels.rest is not None:
         spans = torch.cat((spans, levels.rest[types, None]), dim=1)
+        away = torch.nn.functional.pad(away, (0, 1))
+    near = spans.masked_fill((away > COARSE_REACH * away[:, :1])[..., None], 0)
+    best = _nearest_of_spans(view, levels, rows, near, states)
+    missing = (best < 0).nonzero().flatten()
+    if len(missing):  # nothing is visible in the near ones
+        best[missing] = _nearest_of_spans(view, levels, rows, spans[missing], states[missing])
+    return best
+
+
+def _nearest_of_spans(view: View, levels: Levels, rows: Keys[Rows], spans: Tensor, states: Tensor) -> Tensor:
+    """The nearest cluster in spans of rows (Q, spans, 2), -1 for none. (Q,)."""
     squared, places = view.search.nearest(rows, (spans[..., 0].view(-1, 1), spans[..., 1].view(-1, 1)), states, 1)
     numbers = levels.numbers(places.clamp_min(0))
     best, numbers = unpack(pack(squared, numbers).view(len(states), -1).amin(dim=1))  # ties go to the lowest number

@@ -247,7 +247,7 @@ def _write_similar(shape: Shape, part: Path) -> None:
     token of one type twice."""
     rng = np.random.default_rng(shape.seed + 3)
     count, segments = shape.tokens, _segments(shape)
-    for side, width in (("source", max(1, shape.width // 8)), ("target", max(1, 9 * shape.width // 32))):
+    for side, width in (("source", max(1, shape.width // 8)), ("target", max(1, shape.width // 4))):
         matrix = np.linalg.qr(_draw(rng, shape.width, width))[0] * np.float32(np.sqrt(shape.width / width))
         step = np.float32(4 * np.sqrt(shape.width / width) / LARGEST)  # four times the deviation fits into a byte
         means = arrays.read(part / f"cluster_{side}.npy").astype(np.float32) @ matrix / step
