@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from knnmt.decode import batches as module
-from knnmt.decode.batches import ON_CPU, ON_GPU, batches
+from knnmt.decode.batches import ON_CPU, ON_GPU, batches, going_on, room
 from knnmt.model.transformer import Architecture
 
 SMALL = Architecture(
@@ -39,3 +39,17 @@ def test_a_gpu_gets_what_its_memory_holds(monkeypatch: pytest.MonkeyPatch) -> No
     assert fewer[0] < many[0]  # what retrieval keeps counts too
     monkeypatch.setattr(module, "_free", lambda device: 1)
     assert [len(batch) for batch in batches([5] * 2, None, GPU, SMALL, 5)] == [1, 1]
+
+
+def test_a_batch_on_a_gpu_has_room_for_few_numbers_of_sentences() -> None:
+    """So that the kernels of all of them can be loaded beforehand."""
+    assert [room(count) for count in (1, 3, 33, 950, 1024, 5000)] == [1, 4, 48, 1024, 1024, 5000]
+    seen = {1024}
+    for running in range(1024, 0, -1):
+        seen.add(going_on(running, min(seen), static=True))
+    assert seen == {1024, 512, 256, 128, 64}  # a step is captured anew for each
+
+
+def test_sentences_leave_a_batch_on_a_cpu_as_soon_as_that_pays() -> None:
+    assert [going_on(running, 32, static=False) for running in (32, 29, 28, 27, 1)] == [32, 32, 32, 27, 1]
+    assert going_on(0, 1, static=False) == 1  # whatever is left

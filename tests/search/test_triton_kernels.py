@@ -6,8 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from knnmt.search.cuda import SplitTable
 from knnmt.search.matches import squared
-from knnmt.search.mix import merge, mix
+from knnmt.search.mix import Falling, Scores, merge, mix
+from knnmt.search.rows import Keys, Rows
 
 from .drawn import VOCABULARY
 
@@ -48,6 +50,38 @@ def test_mixing(kernels: Any, seed: int, width: int) -> None:
     assert (changed[0, 0].cpu() == logits[0, 0]).all()
     assert torch.allclose(after.cpu(), mix(logits, normaliser, tokens, log_p, weight), atol=1e-5)
     assert torch.allclose(changed.cpu(), logits, atol=1e-4)
+
+
+@given(seed=st.integers(0, 2**32), rows=st.sampled_from([1, 20, 70]), slope=st.sampled_from([0.0, 0.02]))
+@settings(deadline=None, max_examples=15)
+def test_mixing_what_the_nearest_row_has_listed(kernels: Any, seed: int, rows: int, slope: float) -> None:
+    """Also where a sentence has no row, with constant λ, and where tokens are those of a shortlist."""
+    made, width = torch.Generator().manual_seed(seed), 24
+    given = Keys([Rows(torch.randn(40, width, generator=made).half(), torch.empty(0))])
+    given.blocks[0].norms = given.blocks[0].values.float().square().sum(dim=1)
+    numbers = torch.randint(-1, 40, (2, rows), generator=made)
+    numbers[1] = -1 if rows == 20 else numbers[1]
+    states = torch.randn(2, 3, width, generator=made)
+    lists = torch.randint(0, 6, (2, rows), generator=made)
+    tokens, log_p = merge(torch.randint(0, VOCABULARY, (6, 5), generator=made), torch.randn(6, 5, generator=made))
+    logits = 3.0 * torch.randn(2, 3, VOCABULARY, generator=made)
+    normaliser = logits.logsumexp(dim=2)
+    places = torch.randperm(VOCABULARY, generator=made) if rows == 70 else None
+
+    table = SplitTable(given, numbers.clamp_min(0), numbers < 0)
+    squared, near = table.nearest(states, 1)
+    nearest, near = squared[..., 0], lists[:, None].expand(-1, 3, -1).gather(2, near)[..., 0]
+    weight = torch.where(nearest < torch.inf, (0.7 - slope * nearest).clamp(0.0, 0.6), 0.0)
+    chosen = tokens[near] if places is None else places[tokens[near]]
+    changed, there = logits.to(device(), copy=True), [each.to(device()) for each in (table.rows, table.norms, lists)]
+    after, found = kernels.mix_nearest(
+        states.to(device()), *there, (tokens.to(device()), log_p.to(device())), 1.0,
+        Scores(changed, normaliser.to(device()), None if places is None else places.to(device())),
+        Falling(0.7, slope, 0.6),
+    )  # fmt: skip
+    assert torch.allclose(found.cpu(), nearest, atol=1e-4)
+    assert torch.allclose(after.cpu(), mix(logits, normaliser, chosen, log_p[near], weight), atol=1e-4)
+    assert torch.allclose(changed.cpu(), logits, atol=1e-3)
 
 
 @given(seed=st.integers(0, 2**32), count=st.sampled_from([0, 1, 70]), width=st.sampled_from([5, 72]))

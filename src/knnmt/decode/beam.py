@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from knnmt.decode import ranking
+from knnmt.decode.batches import going_on, room
 from knnmt.decode.cache import Cache, StaticCache
 from knnmt.decode.constraint_kernels import extend_bound
 from knnmt.decode.constraints import Constraints
@@ -31,9 +32,6 @@ from knnmt.model.transformer import Encoded, States, Transformer
 from knnmt.ready import ready
 from knnmt.trace import NO_TRACE, Trace
 
-# a fraction, and a number, of finished sentences at which they leave the batch
-LEAVE = 0.1, 1
-LEAVE_GPU = 0.4, 32  # the step is captured anew, too
 ASKED = 4  # steps on a GPU after which it is asked how many sentences have finished
 
 
@@ -50,7 +48,7 @@ class Lookup(Protocol):
         ...
 
     def keep(self, rows: Tensor) -> None:
-        """Keep only these sentences. rows: (N,) int64, ascending."""
+        """Keep only these sentences. rows: (N,) int64, ascending; on a GPU the last may be there several times."""
         ...
 
 
@@ -124,7 +122,7 @@ def search(
     """
     batch = source.states.size(0)
     results: list[list[Hypothesis]] = [[] for _ in range(batch)]
-    here = np.arange(batch)  # the sentence of each row
+    here = np.arange(batch)  # the sentence of each row; -1 where it is searched no more, and only fills the batch up
     # at least the prefix and an end, at most the model's positions
     limit = np.clip(limits, len(special.prefix) + 1, model.architecture.max_positions)
     longest = int(limit.max())
@@ -133,7 +131,10 @@ def search(
     captured = (lookup is None or lookup.static) and constraints is None and not trace.detailed
     step_once = Replayed(state.step, source.states.device, capture=captured)
 
-    leave_at, least = LEAVE_GPU if state.static else LEAVE
+    if state.static and constraints is None and room(batch) > batch:
+        here = np.pad(here, (0, room(batch) - batch), constant_values=-1)
+        limit = limit[here]
+        state.fill(here)
     for step in range(longest):
         if between is not None:
             between()
@@ -152,17 +153,21 @@ def search(
 
         if state.static and (step + 1) % ASKED and step + 1 < longest:
             continue  # to ask a GPU is to wait for it
-        left = int(state.beams.done.sum())
-        if left == len(here) or left >= leave_at * len(here) + least:
-            rows = state.beams.done.nonzero().flatten()
-            for sentence, found in zip(here[rows.cpu().numpy()], state.paths(rows, n_best), strict=True):
-                results[sentence] = found
-            if left == len(here):
-                break
-            rows = (~state.beams.done).nonzero().flatten()
-            here, limit = here[rows.cpu().numpy()], limit[rows.cpu().numpy()]
-            state.keep(rows)
-            step_once.changed()
+        done = state.beams.done.cpu().numpy()
+        running = len(done) - int(done.sum())
+        count = going_on(running, len(done), static=state.static)
+        if running and count == len(done):
+            continue
+        (ended,) = (done & (here >= 0)).nonzero()
+        for sentence, found in zip(here[ended], state.paths(torch.from_numpy(ended), n_best), strict=True):
+            results[sentence] = found
+        if not running:
+            break
+        here[ended] = -1
+        rows = np.sort(done.argsort(kind="stable")[:count])  # those that run, and some others
+        here, limit = here[rows], limit[rows]
+        state.keep(torch.from_numpy(rows))
+        step_once.changed()
     return results
 
 
@@ -313,8 +318,14 @@ class _Search:
         else:
             self.beams = beams
 
+    def fill(self, here: NDArray[np.int64]) -> None:
+        """Add rows that only fill the batch up. here: (N,), the sentence of each row, -1 for these."""
+        self.keep(torch.from_numpy(np.where(here < 0, here.max(), here)))
+        self.beams.done.copy_(torch.from_numpy(here < 0))
+
     def keep(self, rows: Tensor) -> None:
         """Keep only these sentences. rows: (N,) int64, ascending."""
+        rows = rows.to(self.limit.device)
         self.beams, self.source, self.limit = self.beams.keep(rows), self.source.keep(rows), self.limit[rows]
         self.history = self.history.index_select(1, rows)
         self.cache.keep(rows)
@@ -327,7 +338,8 @@ class _Search:
                 self.lookup.keep(rows)
 
     def paths(self, rows: Tensor, n_best: int) -> list[list[Hypothesis]]:
-        """The best hypotheses of some sentences."""
+        """The best hypotheses of some sentences. rows: (N,) int64."""
+        rows = rows.to(self.limit.device)
         finished = self.beams.keep(rows).finished
         tokens, parents = self.history[:, rows, : int(finished.step.max()) + 1]
         if self.shortlist is not None:

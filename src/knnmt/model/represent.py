@@ -12,7 +12,8 @@ from knnmt.errors import DataError
 from knnmt.model.tokenizer import SpecialTokens, Tokenizer
 from knnmt.model.transformer import Encoded, KeyKind, States
 
-ALIGNED = 8
+ALIGNED = (32, 8), (64, 16), (128, 32)  # lengths on a GPU: up to so many tokens, multiples of so many
+BEYOND = 64
 
 
 class Sizes(Protocol):
@@ -154,16 +155,23 @@ def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
 def padded(rows: Sequence[Sequence[int]], pad: int, device: torch.device, room: int = 0) -> tuple[Tensor, Tensor]:
     """Pad rows of ids to the longest. Returns ids and mask (True at real tokens), both (B, longest).
 
-    On a GPU the longest is rounded up within `room`, the model's positions: its attention copies masks of other sizes.
+    On a GPU the longest is rounded up within `room`, the model's positions: its attention copies masks of other sizes,
+    and products of few sizes need few kernels.
     """
     longest = max(map(len, rows))
     if device.type == "cuda":
-        longest = max(longest, min(longest + -longest % ALIGNED, room))
+        longest = max(longest, min(aligned(longest), room))
     ids = np.full((len(rows), longest), pad, dtype=np.int64)
     for row, given in zip(ids, rows, strict=True):
         row[: len(given)] = given
     mask = torch.arange(ids.shape[1], device=device) < _lengths(rows, device)
     return torch.from_numpy(ids).to(device), mask
+
+
+def aligned(length: int) -> int:
+    """The next length that occurs on a GPU."""
+    step = next((step for most, step in ALIGNED if length <= most), BEYOND)
+    return length + -length % step
 
 
 def _lengths(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:

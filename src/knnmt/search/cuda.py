@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from knnmt.buffers import Buffers
 from knnmt.search.matches import Asked, Index, Limits, Matches, match, squared
@@ -20,27 +21,31 @@ from knnmt.search.metric import Decay, distance
 from knnmt.search.mix import Falling, Scores
 from knnmt.search.nearest import BLOCK, Table
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
-from knnmt.search.search import Search
+from knnmt.search.search import Chosen, Search
 from knnmt.search.softmax import Shares, Softmax
+from knnmt.settings import Metric
 
 SCANNED = 1 << 22  # comparisons of the queries of one range that are worth launching kernels for them alone
 GATHERED = 1 << 21
+LARGE = 1 << 16  # rows of a block from which a scan is worth a copy of them in bytes
 WIDE = 1 << 12  # tokens of a beam that one kernel mixes in
+KERNELS = "triton_kernels", "triton_scan"
 log = logging.getLogger(__name__)
 
 
 @cache
-def kernels(device: torch.device) -> Any:
-    """Triton's kernels, `search.triton_kernels`; None where they are not installed or cannot be compiled."""
+def kernels(device: torch.device) -> tuple[Any, Any]:
+    """The modules KERNELS; None where Triton is not installed or cannot compile them."""
     if find_spec("triton") is None:
-        return None
+        return None, None
     try:
-        found = import_module("knnmt.search.triton_kernels")
-        found.try_all(device)
+        found = tuple(import_module(f"knnmt.search.{name}") for name in KERNELS)
+        for module in found:
+            module.try_all(device)
     except Exception as error:  # no C compiler, an unknown device: whatever it is, torch can do without
         log.warning("Triton's kernels cannot be used, lookups take longer: %s", error)
-        return None
-    return found
+        return None, None
+    return found[0], found[1]
 
 
 class CudaSearch(Search):
@@ -50,7 +55,8 @@ class CudaSearch(Search):
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
-        self.kernels = kernels(device)
+        self.kernels, self.scans = kernels(device)
+        self._rough = WeakIdKeyDictionary()  # rows in bytes, of those that were scanned
 
     def make(self, keys: Keys[Rows], numbers: Tensor | slice, missing: Tensor | None = None) -> Table:
         """Rows to compare with."""
@@ -77,6 +83,30 @@ class CudaSearch(Search):
         if self.kernels is None or tokens.size(-1) > WIDE:
             return super().mix(logits, normaliser, tokens, log_p, weight)
         return self.kernels.mix(logits, normaliser, tokens, log_p, weight)  # type: ignore[no-any-return]
+
+    def mix_nearest(
+        self, states: Tensor, table: Chosen, lists: Tensor, shares: tuple[Tensor, Tensor], scores: Scores,
+        falling: Falling, metric: Metric,
+    ) -> tuple[Tensor, Tensor] | None:  # fmt: skip
+        """Mix what the nearest rows have listed into logits in one kernel."""
+        if self.kernels is None or metric == "euclidean" or not isinstance(table, SplitTable):
+            return None
+        unit = float(distance(torch.ones(()), metric))
+        found: tuple[Tensor, Tensor] = self.kernels.mix_nearest(
+            states, table.rows, table.norms, lists, shares, unit, scores, falling
+        )
+        return found
+
+    def _scan(self, rows: Rows, start: int, stop: int, queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """The rows start to stop nearest to queries (Q, d)."""
+        if self.scans is None or not rows.plain or rows.width > self.scans.WIDEST or stop - start < LARGE:
+            return super()._scan(rows, start, stop, queries, count)
+        if rows.values not in self._rough:
+            self._rough[rows.values] = self.scans.rough(rows.values)
+        some = slice(start, stop)
+        rough = self._rough[rows.values].some(some)
+        squared, places = self.scans.nearest(rows.values[some], rough, rows.norms[some], queries, count)
+        return squared, places + start
 
 
 class SplitTable(Table):

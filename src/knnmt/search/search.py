@@ -15,10 +15,11 @@ from knnmt.buffers import Buffers
 from knnmt.search.entries import PartLinks, gather_entries
 from knnmt.search.matches import Asked, Index, Limits, Matches, match
 from knnmt.search.metric import Decay
-from knnmt.search.mix import merge, mix
+from knnmt.search.mix import Falling, Scores, merge, mix
 from knnmt.search.nearest import Table, least, pack, runs, unpack
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows, gather
 from knnmt.search.softmax import Softmax
+from knnmt.settings import Metric
 
 MEASURED = 1 << 12  # rows whose norms are computed at a time
 GATHERED = 1 << 18  # rows copied at a time to be compared
@@ -137,6 +138,17 @@ class Search:
     def mix(self, logits: Tensor, normaliser: Tensor, tokens: Tensor, log_p: Tensor, weight: Tensor) -> Tensor:
         """Mix p_kNN into logits in place, as `search.mix.mix` says."""
         return mix(logits, normaliser, tokens, log_p, weight)
+
+    def mix_nearest(
+        self, states: Tensor, table: Chosen, lists: Tensor, shares: tuple[Tensor, Tensor], scores: Scores,
+        falling: Falling, metric: Metric,
+    ) -> tuple[Tensor, Tensor] | None:  # fmt: skip
+        """Mix what the nearest row of each state (B, K, d) has listed into logits, in place, in one go: the new
+        normaliser and the distance of that row, both (B, K). None where that is not done in one go.
+
+        lists: (B, N), of each row of the table; shares: tokens and log_p of each list, both (lists, k)
+        """
+        return None
 
     def _nearest(
         self, rows: Rows, starts: Tensor, stops: Tensor, queries: Tensor, count: int, members: Tensor | None

@@ -25,6 +25,7 @@ def try_all(device: torch.device) -> None:
     squared(row.to(torch.int8), row, row.long())
     counts = torch.ones(1, dtype=torch.int64, device=device)
     scores, falling = Scores(one, row, None), Falling(0, 0, 0)
+    mix_nearest(one, one.half(), row, row.long(), (row.long(), row), 1.0, scores, falling)
     mix_softmax(one, one.to(torch.int8), row, row.long(), counts, 1.0, 1.0, scores, falling, row + 1)
 
 
@@ -44,6 +45,28 @@ def mix(logits: Tensor, normaliser: Tensor, tokens: Tensor, log_p: Tensor, weigh
     given = (each.contiguous() for each in (normaliser, tokens, log_p, weight))
     _mix[weight.numel(),](logits, *given, after, width, logits.size(-1), _padded(width))
     return after
+
+
+def mix_nearest(
+    states: Tensor, rows: Tensor, norms: Tensor, lists: Tensor, shares: tuple[Tensor, Tensor], unit: float,
+    scores: Scores, falling: Falling,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Mix what the nearest row of each state has listed into logits (B, K, V), in place.
+
+    states: (B, K, d); rows: (B, N, d) float16; norms: (B, N), infinite where there is no row; lists: (B, up to N), of
+    each row; shares: tokens and log_p of each list, both (lists, k), as `mix` has them; unit: what a squared distance
+    is multiplied by. The results are the new normaliser and the distance of the nearest row. Both (B, K).
+    """
+    (batch, beams, numbers), (tokens, log_p) = states.shape, shares
+    logits, normaliser, places = scores
+    after, nearest = torch.empty_like(normaliser), torch.empty_like(normaliser)
+    width = tokens.size(1)
+    _mix_nearest[batch * beams,](
+        states.contiguous(), rows, norms, lists, tokens, log_p, logits, normaliser.contiguous(),
+        tokens if places is None else places, after, nearest, rows.size(1), lists.size(1), beams, width,
+        logits.size(2), unit, *falling, numbers, _padded(numbers), _padded(width), places is not None, LEAST,
+    )  # fmt: skip
+    return after, nearest
 
 
 def mix_softmax(
@@ -121,6 +144,48 @@ def _mix(logits, normaliser, tokens, log_p, weight, after, width, vocabulary, pa
         at = logits + row * vocabulary + tl.load(tokens + row * width + place, mask=inside, other=0)
         old = tl.load(at, mask=inside, other=0.0)
         added = tl.load(log_p + row * width + place, mask=inside, other=0.0) + tl.log(share) + new
+        tl.debug_barrier()  # a token that is there twice is read twice before it is written
+        tl.store(at, _together(old, added), mask=inside)
+
+
+@triton.jit(do_not_specialize=["count", "listed", "beams", "width", "vocabulary"])
+def _mix_nearest(
+    states, rows, norms, lists, tokens, log_p, logits, normaliser, places, after, nearest, count, listed, beams, width,
+    vocabulary, unit, weight, slope, most, numbers: tl.constexpr, wide: tl.constexpr, padded: tl.constexpr,
+    placed: tl.constexpr, block: tl.constexpr,
+):  # fmt: skip
+    own = tl.program_id(0).to(tl.int64)
+    sentence = own // beams
+    begin = sentence * count
+    column = tl.arange(0, wide)
+    whole = column < numbers
+    state = tl.load(states + own * numbers + column, mask=whole, other=0.0)
+    least, chosen = float("inf"), 0
+    for first in range(0, count, block):
+        row = first + tl.arange(0, block)
+        there = tl.load(norms + begin + row, mask=row < count, other=float("inf")) < float("inf")
+        each = (begin + row)[:, None] * numbers + column[None, :]
+        apart = tl.load(rows + each, mask=there[:, None] & whole[None, :], other=0.0).to(tl.float32) - state[None, :]
+        squared = tl.where(there, tl.sum(apart * apart, axis=1), float("inf"))
+        closest = tl.min(squared, axis=0)
+        chosen = tl.where(closest < least, tl.min(tl.where(squared == closest, row, count), axis=0), chosen)
+        least = tl.minimum(least, closest)
+    found = least * unit
+    share = tl.where(least < float("inf"), weight - slope * tl.where(least < float("inf"), found, 0.0), 0.0)
+    share = tl.minimum(tl.maximum(share, 0.0), most)
+    new = tl.load(normaliser + own) - tl.log(1.0 - share)
+    tl.store(after + own, new)
+    tl.store(nearest + own, found)
+    if share > 0.0:
+        place = tl.arange(0, padded)
+        inside = place < width
+        entry = tl.load(lists + sentence * listed + chosen) * width + place
+        token = tl.load(tokens + entry, mask=inside, other=0)
+        if placed:
+            token = tl.load(places + token, mask=inside, other=0)
+        at = logits + own * vocabulary + token
+        old = tl.load(at, mask=inside, other=0.0)
+        added = tl.load(log_p + entry, mask=inside, other=0.0) + tl.log(share) + new
         tl.debug_barrier()  # a token that is there twice is read twice before it is written
         tl.store(at, _together(old, added), mask=inside)
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from knnmt.search.entries import as_rows
+from knnmt.search.mix import Falling, Scores
 from knnmt.search.nearest import least, pack, runs, unpack
 from knnmt.search.rows import FAR, Keys, Rows
 from knnmt.search.search import Ranges
@@ -185,6 +186,14 @@ class Ranked(Candidates):
         squared, rows = self._clusters(states)
         rows = rows[:, :, 0]
         return Neighbours(self.merged[0][rows], self.merged[1][rows], self.view.distance(squared[:, :, 0]))
+
+    def mix(self, states: Tensor, scores: Scores, falling: Falling) -> tuple[Tensor, Tensor] | None:
+        """Mix the distribution of the nearest cluster into logits in one go, where that can be done."""
+        if self.probe > 1:
+            return None
+        return self.view.search.mix_nearest(
+            states, self.table, self.rows, self.merged, scores, falling, self.view.metric
+        )
 
     def _clusters(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """The squared distances and the rows of the nearest clusters, (B, K, probe) each."""
