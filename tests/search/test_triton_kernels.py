@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knnmt.search.cuda import SplitTable
+from knnmt.search.cuda_tables import SplitTable
 from knnmt.search.matches import squared
 from knnmt.search.mix import Falling, Scores, merge, mix
 from knnmt.search.rows import Keys, Rows

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from knnmt.search.rows import FAR
+from knnmt.search.cuda_tables import RoughTable
+from knnmt.search.rows import FAR, Rows
 
 from .test_triton_kernels import device
 
@@ -61,6 +62,42 @@ def test_rows_that_are_compared_in_stretches(scans: Any, monkeypatch: pytest.Mon
     assert places[0, :2].tolist() == [17, 8500]
     assert torch.equal(places.cpu(), compared(values, norms, asked, 4)[1])
     assert squared[0, :2].tolist() == [0.0, 0.0]
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    rows=st.sampled_from([1, 130, 700]),
+    count=st.sampled_from([1, 16]),
+    bounded=st.booleans(),
+)
+@settings(deadline=None, max_examples=8)
+def test_rows_of_sentences(scans: Any, kernels: Any, seed: int, rows: int, count: int, bounded: bool) -> None:
+    """Also where a sentence has few rows or none, some are hidden, and a query may find only some of the places."""
+    values, norms, _ = drawn(seed, 400, 1, 24)
+    made = torch.Generator().manual_seed(seed)
+    numbers = torch.randint(-1, 400, (3, rows), generator=made)
+    numbers[1, min(rows, 5) :], numbers[2] = -1, -1
+    queries = torch.randn(3, 5, 24, generator=made)
+    bounds = [torch.randint(0, rows + 1, (3, 5), generator=made) for _ in range(2)]
+    within = (torch.minimum(*bounds), torch.maximum(*bounds)) if bounded else None
+
+    block = Rows(values.to(device()), norms.to(device()))
+    table = RoughTable(kernels, scans, block, scans.rough(block.values), numbers.to(device()))
+    limits = None if within is None else (within[0].to(device()), within[1].to(device()))
+    squared, places = (each.cpu() for each in table.nearest(queries.to(device()), count, limits))
+    for sentence, own in enumerate(numbers):
+        given = norms[own.clamp_min(0)].masked_fill(own < 0, FAR)
+        for beam, query in enumerate(queries[sentence]):
+            here = given.clone()
+            if within is not None:
+                here[: within[0][sentence, beam]] = here[within[1][sentence, beam] :] = FAR
+            expected, at = compared(values[own.clamp_min(0)], here, query[None], count)
+            there = expected[0] < FAR
+            assert torch.equal(squared[sentence, beam] < FAR, there)
+            assert torch.allclose(squared[sentence, beam][there], expected[0][there].float(), rtol=1e-4)
+            assert torch.equal(places[sentence, beam][there], at[0][there])
+    table.keep(torch.tensor([0, 2], device=device()))
+    assert table.nearest(queries[[0, 2]].to(device()), count)[1].shape == (2, 5, min(count, rows))
 
 
 def test_bytes_of_rows(scans: Any) -> None:

@@ -1,8 +1,6 @@
 """Search on a GPU, and mixing what was found, by Triton's kernels where they can be compiled.
 
-Its tensor cores multiply float16 numbers and add them up as float32. A query is float32: it is the sum of two float16
-numbers, up to 2⁻²² of its size, and both are multiplied at once, since time goes into reading the rows. So rows are
-read as they are stored, half as wide as a copy in float32 would be.
+Rows are read as they are stored, half as wide as a copy in float32 would be, or first in bytes.
 """
 
 import logging
@@ -16,10 +14,11 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from knnmt.buffers import Buffers
+from knnmt.search.cuda_tables import RoughTable, SplitTable, product
 from knnmt.search.matches import Asked, Index, Limits, Matches, match, squared
 from knnmt.search.metric import Decay, distance
 from knnmt.search.mix import Falling, Scores
-from knnmt.search.nearest import BLOCK, Table
+from knnmt.search.nearest import Table
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
 from knnmt.search.search import Chosen, Search
 from knnmt.search.softmax import Shares, Softmax
@@ -28,6 +27,7 @@ from knnmt.settings import Metric
 SCANNED = 1 << 22  # comparisons of the queries of one range that are worth launching kernels for them alone
 GATHERED = 1 << 21
 LARGE = 1 << 16  # rows of a block from which a scan is worth a copy of them in bytes
+MANY = 256  # rows of a sentence from which they are compared in bytes first
 WIDE = 1 << 12  # tokens of a beam that one kernel mixes in
 KERNELS = "triton_kernels", "triton_scan"
 log = logging.getLogger(__name__)
@@ -61,6 +61,13 @@ class CudaSearch(Search):
     def make(self, keys: Keys[Rows], numbers: Tensor | slice, missing: Tensor | None = None) -> Table:
         """Rows to compare with."""
         return SplitTable(keys, numbers, missing) if keys.plain else super().make(keys, numbers, missing)
+
+    def table(self, keys: Keys[Rows], numbers: Tensor) -> Chosen:
+        """The rows `numbers` (B, N) of keys, none where -1."""
+        block = keys.blocks[0]
+        if len(keys.blocks) > 1 or numbers.size(1) < MANY or not self._scanned(block):
+            return super().table(keys, numbers)
+        return RoughTable(self.kernels, self.scans, block, self._in_bytes(block), numbers)
 
     def softmax(self, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor, decay: Decay) -> Softmax:
         """Rows that all get a share."""
@@ -99,41 +106,22 @@ class CudaSearch(Search):
 
     def _scan(self, rows: Rows, start: int, stop: int, queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The rows start to stop nearest to queries (Q, d)."""
-        if self.scans is None or not rows.plain or rows.width > self.scans.WIDEST or stop - start < LARGE:
+        if stop - start < LARGE or not self._scanned(rows):
             return super()._scan(rows, start, stop, queries, count)
-        if rows.values not in self._rough:
-            self._rough[rows.values] = self.scans.rough(rows.values)
         some = slice(start, stop)
-        rough = self._rough[rows.values].some(some)
+        rough = self._in_bytes(rows).some(some)
         squared, places = self.scans.nearest(rows.values[some], rough, rows.norms[some], queries, count)
         return squared, places + start
 
+    def _scanned(self, rows: Rows) -> bool:
+        """Whether rows can be compared in bytes first."""
+        return self.scans is not None and rows.plain and rows.width <= self.scans.WIDEST
 
-class SplitTable(Table):
-    """Rows as they are stored, float16, beside their squared norms."""
-
-    by_sentence = ("rows", "norms")
-
-    def __init__(self, keys: Keys[Rows], numbers: Tensor | slice, missing: Tensor | None = None) -> None:
-        if isinstance(numbers, slice):
-            self.rows, self.norms = keys[numbers], keys.blocks[0].norms[numbers]
-            self.count = len(self.rows)
-            return
-        self.count = numbers.size(-1)
-        padding = (0, -self.count % BLOCK if self.count > BLOCK else 0)
-        missing = torch.zeros_like(numbers, dtype=torch.bool) if missing is None else missing
-        numbers = torch.nn.functional.pad(numbers, padding)
-        missing = torch.nn.functional.pad(missing, padding, value=True)
-        self.rows = keys[numbers]
-        self.norms = keys.squared(numbers, self.rows).masked_fill(missing, FAR)
-
-    def distances(self, queries: Tensor) -> Tensor:
-        """Squared distances of queries (..., Q, d) to all rows, padded with FAR. (..., Q, N or more)."""
-        flat = queries.reshape(-1, *queries.shape[-2:])
-        product = _product(-2.0 * flat, self.rows.view(-1, *self.rows.shape[-2:]))
-        squared = flat.square().sum(dim=-1, keepdim=True)
-        found = product.add_(self.norms.view(len(flat), 1, -1)).add_(squared)
-        return found.view(*queries.shape[:-1], -1)
+    def _in_bytes(self, rows: Rows) -> Any:
+        """Rows in bytes, which are made once."""
+        if rows.values not in self._rough:
+            self._rough[rows.values] = self.scans.rough(rows.values)
+        return self._rough[rows.values]
 
 
 class ScaledSoftmax(Softmax):
@@ -159,7 +147,7 @@ class ScaledSoftmax(Softmax):
         if self._bytes is None or self._levels is None:
             rows, levels = self.gathered()
             self._bytes, self._levels = rows.half(), levels[:, None]
-        scores = torch.add(self._levels, _product(queries, self._bytes), alpha=2.0 * scale)
+        scores = torch.add(self._levels, product(queries, self._bytes), alpha=2.0 * scale)
         squared = queries.square().sum(dim=-1)
         farther = scale * self.decay.temperature
         nearest = scores.amax(dim=2).div_(-scale).add_(squared).clamp_min_(0.0).mul_(farther)
@@ -203,14 +191,3 @@ class FusedSoftmax(ScaledSoftmax):
             self.decay.temperature, scores, falling, stretch,
         )  # fmt: skip
         return found
-
-
-def _product(queries: Tensor, rows: Tensor) -> Tensor:
-    """Queries (B, Q, d), float32, times rows (B, N, d), float16. (B, Q, N) float32."""
-    high = queries.half()
-    both = torch.cat((high, (queries - high.float()).half()), dim=1)
-    if both.device.type == "cuda":
-        products = torch.bmm(both, rows.mT, out_dtype=torch.float32)
-    else:  # whose product of float16 numbers would be one
-        products = torch.bmm(both.float(), rows.mT.float())
-    return products[:, : queries.size(1)].add_(products[:, queries.size(1) :])

@@ -128,33 +128,37 @@ class _Tally:
             keys.append(asked.owner.repeat_interleave(asked.walked[:, number]) * self.count + found)
             value = part.shares[at].int()
             values.append(value if index.hidden is None else value.masked_fill_(index.hidden[found], 0))
-        self.keys, place = torch.cat(keys).unique(return_inverse=True)
+        narrow = torch.int32 if batch * self.count < 1 << 31 else torch.int64  # which are sorted in half the time
+        distinct, place = torch.cat(keys).to(narrow).unique(return_inverse=True)
+        self.keys = distinct.long()
         self.scores = torch.zeros(len(self.keys), dtype=torch.int32, device=self.keys.device)
         self.scores.index_add_(0, place, torch.cat(values))
-        order = self._order(self.scores, torch.arange(len(self.keys), device=place.device), limits.best)
-        self._score_in_full(order)
-        order = self._order(self.scores[order], order, limits.best)
+        chosen = self._first(self.keys // self.count, self.scores, limits.best).sort().values
+        self._score_in_full(chosen)
+        at = self._first(self.keys[chosen] // self.count, self.scores[chosen], limits.best)
+        order = chosen[at]
         owner = self.keys[order] // self.count
+        counts = owner.bincount(minlength=batch)
+        rank = runs(torch.zeros_like(counts), counts)
+        self.rank = torch.empty_like(at).scatter_(0, at, rank)  # of the segments that have the hits
         self.highest = torch.ones(batch, dtype=torch.int32, device=place.device)
         self.highest.scatter_reduce_(0, owner, self.scores[order], "amax")
         self.best = torch.full((batch, limits.best), -1, device=place.device)
-        counts = owner.bincount(minlength=batch)
-        self.best[owner, runs(torch.zeros_like(counts), counts)] = self.keys[order] % self.count
+        self.best[owner, rank] = self.keys[order] % self.count
 
-    def _order(self, scores: Tensor, of: Tensor, most: int) -> Tensor:
-        """Those of the keys `of` (n,) with the highest scores (n,), up to `most` a sentence, sentence by sentence; of
-        equals, the lower number first."""
-        of, scores = of[scores > 0], scores[scores > 0]
-        of, place = of.sort()
-        owner = self.keys[of] // self.count
-        order = ((owner << 32) - scores[place]).sort(stable=True).indices
+    def _first(self, owner: Tensor, scores: Tensor, most: int) -> Tensor:
+        """The places of the highest scores (n,) above 0, up to `most` an owner (n,), owner by owner; of equals, the
+        lower place first."""
+        order = ((owner << 32) - scores).sort(stable=True).indices
         counts = owner.bincount(minlength=self.batch)
-        return of[order[runs(torch.zeros_like(counts), counts) < most]]
+        order = order[runs(torch.zeros_like(counts), counts) < most]
+        return order[scores[order] > 0]
 
     def _score_in_full(self, chosen: Tensor) -> None:
-        """Add what the tokens add that were not walked."""
+        """Add what the tokens add that were not walked, and keep which of them are of the sentence's types."""
         segments, asked = self.keys[chosen] % self.count, self.asked
         of, token, number, kind = hits(self.index, asked, self.keys[chosen] // self.count, segments)
+        self.hits = of, token, kind
         for part, own in enumerate(self.index.parts):
             within = token - own.first_token - asked.starts[kind, part]
             left = (number == part) & asked.told[kind] & (within >= asked.walked[kind, part])
@@ -212,11 +216,11 @@ def _offered(index: Index, asked: Asked, limits: Limits, tally: _Tally) -> Tenso
     begin = asked.starts + torch.tensor([part.first_token for part in index.parts], device=device)
     numbers = runs(begin[few].flatten(), asked.sizes[few].flatten())
     offered[few.repeat_interleave(total[few]), runs(torch.zeros_like(few), total[few])] = numbers
-    owner, slot = (tally.best >= 0).nonzero(as_tuple=True)
-    _, token, _, kind = hits(index, asked, owner, tally.best[owner, slot])
+    of, token, kind = tally.hits
     frequent = total[kind] > most
-    kind, order = kind[frequent].sort(stable=True)  # the tokens of better segments stay in front
-    token = token[frequent][order]
+    of, token, kind = of[frequent], token[frequent], kind[frequent]
+    order = (kind * limits.best + tally.rank[of]).sort(stable=True).indices  # the tokens of better segments in front
+    kind, token = kind[order], token[order]
     counts = kind.bincount(minlength=kinds)
     place = runs(torch.zeros_like(counts), counts)
     offered[kind[place < most], place[place < most]] = token[place < most]

@@ -16,7 +16,9 @@ from knnmt.search.nearest import BLOCK, least
 
 WIDEST = 1024  # numbers of a row: a block of wider ones has no room in a multiprocessor
 GROUP = 64  # rows whose least distance is kept
-SPARE = 8, 4  # groups chosen beyond those that the nearest can lie in: so many, and one for so many neighbours
+SPARE = 8, 4  # rows or groups chosen beyond those asked for: so many, and one for so many of these
+CHOSEN = 128  # rows of a sentence that are compared at a time
+LEAST = 16  # queries that tensor cores multiply at least
 STRIP = BLOCK  # groups that one program compares its queries with; a whole number of `least`'s blocks
 WRITTEN = 1 << 28  # distances of groups that are written at a time
 MADE = 1 << 17  # rows whose bytes are made at a time
@@ -45,7 +47,9 @@ def rough(rows: Tensor) -> Rough:
 def try_all(device: torch.device) -> None:
     """Compile and run all of them once: whatever is wrong here is told now."""
     rows = torch.zeros(GROUP, 32, dtype=torch.float16, device=device)
-    nearest(rows, rough(rows), rows[:, 0].float(), rows[:1].float(), 1)
+    made = rough(rows)
+    nearest(rows, made, rows[:, 0].float(), rows[:1].float(), 1)
+    of_sentences(made.values[None], made.units[None], made.units[None], rows[None, :1].float())
 
 
 def nearest(rows: Tensor, bytes_of: Rough, norms: Tensor, queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -68,6 +72,25 @@ def nearest(rows: Tensor, bytes_of: Rough, norms: Tensor, queries: Tensor, count
     return squared, places.gather(1, best)
 
 
+def spare(count: int) -> int:
+    """How many more are chosen by bytes than are asked for."""
+    return SPARE[0] + count // SPARE[1]
+
+
+def of_sentences(values: Tensor, units: Tensor, norms: Tensor, queries: Tensor) -> Tensor:
+    """The squared distances, roughly, of queries (B, K, d) to the rows of their sentence: values (B, N, d), units and
+    norms (B, N), as `Rough` and `nearest` have them. (B, K, N)."""
+    (batch, beams, width), total = queries.shape, values.size(1)
+    asked = Asked(queries.flatten(0, 1))
+    found = torch.empty(batch, beams, total, device=queries.device)
+    if found.numel():
+        _of_sentences[batch, triton.cdiv(total, CHOSEN)](
+            values, units, norms, asked.rough.values, asked.rough.units, asked.squared, found, total, beams, width,
+            _padded(width), max(LEAST, 1 << (beams - 1).bit_length()), CHOSEN,
+        )  # fmt: skip
+    return found
+
+
 class Asked:
     """Queries (Q, d), as they are and in bytes."""
 
@@ -79,8 +102,7 @@ class Asked:
 def _of(rows: Tensor, bytes_of: Rough, norms: Tensor, asked: Asked, count: int) -> tuple[Tensor, Tensor]:
     """The same among rows that are compared at once."""
     groups = _groups(bytes_of, norms, asked)
-    more = SPARE[0] + count // SPARE[1]
-    chosen = least(groups, min(count + more, triton.cdiv(len(rows), GROUP)))[1].sort(dim=1).values
+    chosen = least(groups, min(count + spare(count), triton.cdiv(len(rows), GROUP)))[1].sort(dim=1).values
     squared, at = least(_members(rows, norms, asked, chosen), min(count, len(rows)))
     return squared, chosen.gather(1, at // GROUP) * GROUP + at % GROUP
 
@@ -138,6 +160,28 @@ def _least_of_groups(
         norm = tl.load(norms + row, mask=there, other=float("inf"))
         product = tl.dot(values, compared).to(tl.float32) * unit[None, :]
         tl.store(into + step, own + tl.min(norm[None, :] + scale[:, None] * product, axis=1), mask=asking)
+
+
+@triton.jit(do_not_specialize=["total", "beams"])
+def _of_sentences(
+    rows, units, norms, queries, scales, squared, found, total, beams, width: tl.constexpr, wide: tl.constexpr,
+    tall: tl.constexpr, block: tl.constexpr,
+):  # fmt: skip
+    sentence = tl.program_id(0).to(tl.int64)
+    row, beam = tl.program_id(1) * block + tl.arange(0, block), tl.arange(0, tall)
+    there, asking = row < total, beam < beams
+    column = tl.arange(0, wide)
+    whole = column < width
+    at, query = sentence * total + row, sentence * beams + beam
+    compared = tl.load(rows + at[:, None] * width + column[None, :], mask=there[:, None] & whole[None, :], other=0)
+    values = tl.load(queries + query[None, :] * width + column[:, None], mask=asking[None, :] & whole[:, None], other=0)
+    unit = tl.load(units + at, mask=there, other=0.0)
+    norm = tl.load(norms + at, mask=there, other=float("inf"))
+    scale = 2.0 * tl.load(scales + query, mask=asking, other=0.0)
+    own = tl.load(squared + query, mask=asking, other=0.0)
+    product = tl.dot(compared, values).to(tl.float32) * unit[:, None] * scale[None, :]
+    into = found + query[None, :] * total + row[:, None]
+    tl.store(into, norm[:, None] + own[None, :] - product, mask=there[:, None] & asking[None, :])
 
 
 @triton.jit(do_not_specialize=["total", "groups"])
