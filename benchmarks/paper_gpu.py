@@ -84,7 +84,8 @@ class Window:
         command = self.knnmt(
             "reproduce", f"{self.arguments.configs}/{experiment}.toml", "--data", str(self.prepared),
             "--out", str(place), "--only", domain, "--model", MINI if model is None else str(model), "--no-report",
-            "--jobs", "2", "--threads", "2", "--device", self.arguments.device, "--precision", "float32", *options,
+            "--jobs", "2", "--threads", str(self.arguments.threads), "--device", self.arguments.device, "--precision",
+            "float32", *options,
         )  # fmt: skip
         return Job(rank, name, command, None if model is None else model / "config.json", place, domain)
 
@@ -95,6 +96,7 @@ class Window:
 def quality(window: Window) -> Iterator[Job]:
     """All runs that give scores."""
     both: list[Path | None] = [None, *([window.base] if window.base is not None else [])]
+    yield window.reproduce(0, "published", "it-knn", None)  # the longest of all
     for place, model in enumerate(both):
         for domain in ("it", "bible", "koran", "subtitles"):  # the default beside what it is compared with
             named = ("--systems", "similar,similar-learned,knn,faster", "--no-vary")
@@ -109,8 +111,11 @@ def quality(window: Window) -> Iterator[Job]:
         ),
     )  # fmt: skip
     yield window.reproduce(11, "sizes", "koran-10000", None)
-    for variant in ("koran-m512", "subtitles-m512", "it-cosine", "subtitles-cosine", "it-knn"):
+    for variant in ("it-cosine", "it-exact", "it-output", "it-cleaned", "subtitles-cosine"):
         yield window.reproduce(12, "published", variant, None)
+    for variant in ("exact", "output", "cleaned"):
+        for domain in DOMAINS:
+            yield window.reproduce(15, "published", f"{domain}-{variant}", None)
     for size in SIZES:
         for domain in DOMAINS:
             if (domain, size) != ("koran", "10000"):
@@ -120,9 +125,6 @@ def quality(window: Window) -> Iterator[Job]:
             for domain in DOMAINS:
                 rank = 60 if (domain, variant) == ("it", "knn") else 25  # the longest of all
                 yield window.reproduce(rank, "published", f"{domain}-{variant}", model)
-    for variant in ("exact", "output", "cleaned"):
-        for domain in DOMAINS:
-            yield window.reproduce(30, "published", f"{domain}-{variant}", None)
     for size in ("m32", "m2048", "m128", "m8"):
         for domain in DOMAINS:
             yield window.reproduce(40, "clusters", f"{domain}-{size}", None)
@@ -130,8 +132,8 @@ def quality(window: Window) -> Iterator[Job]:
         for variant in (*sizes, "m4", "m64"):
             yield window.reproduce(45, "curve", f"{domain}-{variant}", None)
     for place, model in enumerate(both):
-        for domain in DOMAINS:  # all systems again, with what is varied
-            yield window.reproduce(50 + place, "quick", domain, model)
+        for domain in ("it", "bible", "koran", "subtitles"):  # all systems, with what is varied
+            yield window.reproduce((16 if window.arguments.again else 50) + place, "quick", domain, model)
 
 
 def speed(window: Window) -> list[Job]:
@@ -139,14 +141,14 @@ def speed(window: Window) -> list[Job]:
     store, text = window.out / "runs" / STORE, window.prepared / "koran" / "test.de"
     steps = "base,fast,fast-clustered,faster-exact,faster"
     every = f"{steps},similar,knn"
-    some = ["--pairs", "5", "--segments", "128", "--batch-size", "64", "--sweep"]
+    some = ["--pairs", "4", "--segments", "128", "--batch-size", "64", "--sweep"]
     asked: dict[str, tuple[int, list[str]]] = {
-        "systems": (40, ["--systems", every, "--pairs", "10", "--segments", "192", "--batch-size", "64"]),
-        "k": (50, ["--systems", steps, *some, "k=8,32,128,512"]),
-        "length": (50, ["--systems", steps, *some, "length=10,30,60,120"]),
-        "memory": (40, ["--systems", every, "--memory", str(window.arguments.memory)]),
+        "k": (40, ["--systems", steps, *some, "k=8,32,128,512"]),
+        "length": (40, ["--systems", steps, *some, "length=10,30,60,120"]),
         "c": (25, ["--systems", "base,fast", *some, "c=16,64,256,512"]),
-        "batch": (60, ["--systems", "base,fast,faster,similar", "--pairs", "3", "--segments", "64", "--sweep",
+        "memory": (40, ["--systems", every, "--memory", str(window.arguments.memory)]),
+        "systems": (40, ["--systems", every, "--pairs", "10", "--segments", "192", "--batch-size", "64"]),
+        "batch": (60, ["--systems", "base,fast,faster,similar", "--pairs", "2", "--segments", "64", "--sweep",
                        "batch-size=1,4,16,64"]),
     }  # fmt: skip
     return [
@@ -245,22 +247,28 @@ class Runner:
         if not self.timed or not self._ready(self.timed[0]) or any(job.name == STORE for job in self.running):
             return False
         before = [job for job in (*self.waiting, *self.running) if job.rank < FIRST]
-        return not before or self.window.left < sum(job.seconds for job in self.timed) + LAST
+        return (
+            not before
+            or self.window.left < min(self.window.arguments.timing, sum(job.seconds for job in self.timed)) + LAST
+        )
 
     def _speed(self) -> None:
         """All that is timed, while everything else stands still."""
         self._signal(signal.SIGSTOP)
+        began = self.window.spent
         try:
             time.sleep(1.0)  # what was begun on the GPU ends
             while self.timed:
                 job = self.timed.pop(0)
-                if self.window.left < job.seconds / 2:
+                if self.window.left < job.seconds / 2 or self.window.spent - began > self.window.arguments.timing:
                     continue
                 self._start(job)
                 assert job.process is not None
                 while job.process.poll() is None and self.window.left > 0:
                     self._tell(f"timing {job.name}")
                     time.sleep(0.3)
+                    if self.window.spent - job.began > 2 * job.seconds:
+                        os.killpg(job.process.pid, signal.SIGINT)  # the others wait
                 self.ended[job.name] = f"exit {job.process.poll()} after {self.window.spent - job.began:.0f} s"
                 if job.process.poll() is None:
                     self.running.append(job)
@@ -294,9 +302,9 @@ class Runner:
         (self.window.out / "ended.json").write_text(json.dumps(self.ended, indent=1) + "\n")
 
 
-def had(folder: Path | None, job: Job) -> bool:
-    """Whether results have the domain of a job already; what is asked for by system is wanted again."""
-    if folder is None or job.place is None or "--systems" in job.command or job.name.startswith("sizes"):
+def had(folder: Path | None, job: Job, again: tuple[str, ...]) -> bool:
+    """Whether results have the domain of a job already; some are wanted again, and what is asked for by system."""
+    if folder is None or job.place is None or "--systems" in job.command or job.name.startswith(again):
         return False
     path = folder / f"{job.name.removesuffix(f'-{job.domain}')}.json"
     known = json.loads(path.read_text(encoding="utf-8"))["domains"] if path.exists() else []
@@ -318,6 +326,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--have", type=Path, help="folder of results that need not be made again")
     parser.add_argument("--domains", default=",".join(DOMAINS), help="only these")
     parser.add_argument("--parallel", type=int, default=12)
+    parser.add_argument("--threads", type=int, default=2, help="of each run on the CPU")
+    parser.add_argument("--timing", type=int, default=300, help="seconds after which nothing more is timed")
+    parser.add_argument("--again", action="store_true", help="all of quick.toml again, whatever is had")
     parser.add_argument("--memory", type=int, default=4096, help="MiB of the largest batch")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--configs", type=Path, default=Path(__file__).resolve().parent.parent / "configs")
@@ -329,7 +340,8 @@ def main(arguments: Sequence[str]) -> None:
     once: dict[str, Job] = {}
     for job in quality(window):
         once.setdefault(job.name, job)
-    asked = [job for job in once.values() if not had(given.have, job) and wanted(job, given.domains.split(","))]
+    again = ("sizes", "quick") if given.again else ("sizes",)
+    asked = [job for job in once.values() if not had(given.have, job, again) and wanted(job, given.domains.split(","))]
     Runner(window, asked, speed(window)).run()
 
 
