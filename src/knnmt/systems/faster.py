@@ -60,11 +60,20 @@ def near_clusters(view: View, source: Source, lists: Lists) -> Tensor:
     means = view.derived(f"{lists} means", lambda: _means(view, lists))
     levels = levels_of(view)
     deep = levels.offsets[types + 1] > levels.offsets[types]  # types with so many clusters that these are in cells
+    rare = torch.zeros_like(deep)  # types with so many in many parts that these lie side by side
+    if levels.beside is not None:
+        spans = levels.beside.rest[types]
+        rare = ~deep & (spans[:, 0] < spans[:, 1])
+        levels.beside.lay(view, types[rare])
+    rows = view.derived(f"{lists} means by cells", lambda: levels.rows(view, means))
+    few = ~deep & ~rare
     clusters = torch.empty_like(types)
-    ranges = view.ranges("cluster_offsets", types[~deep])
-    clusters[~deep] = view.search.nearest(means, ranges, states[~deep], 1)[1][:, 0]
+    if bool(few.any()):
+        ranges = view.ranges("cluster_offsets", types[few])
+        clusters[few] = view.search.nearest(means, ranges, states[few], 1)[1][:, 0]
+    if bool(rare.any()):
+        clusters[rare] = _nearest_of_spans(view, levels, rows, spans[rare, None], states[rare])
     if bool(deep.any()):
-        rows = view.derived(f"{lists} means by cells", lambda: levels.rows(view, means))
         clusters[deep] = _nearest_of_cells(view, levels, rows, types[deep], states[deep])
     there = clusters >= 0
     return as_rows(sentence[there], clusters[there], len(source.ids), len(means))
@@ -86,8 +95,8 @@ def _nearest_of_cells(view: View, levels: Levels, rows: Keys[Rows], types: Tenso
     most = min(COARSE_PROBE, int((cells[1] - cells[0]).max()))
     away, chosen = view.search.nearest(levels.means, (cells[0][:, None], cells[1][:, None]), states, most)
     spans = levels.ranges[chosen.clamp_min(0)].masked_fill((chosen < 0)[..., None], 0)
-    if levels.rest is not None:
-        spans = torch.cat((spans, levels.rest[types, None]), dim=1)
+    if levels.beside is not None and bool((rest := levels.beside.rest[types, None]).any()):
+        spans = torch.cat((spans, rest), dim=1)
         away = torch.nn.functional.pad(away, (0, 1))
     near = spans.masked_fill((away > COARSE_REACH * away[:, :1])[..., None], 0)
     best = _nearest_of_spans(view, levels, rows, near, states)
