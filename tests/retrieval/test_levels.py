@@ -150,6 +150,7 @@ def test_clusters_without_visible_entries_give_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside_from: int, across_from: int
 ) -> None:
     monkeypatch.setattr(levels, "ACROSS_FROM", across_from)
+    monkeypatch.setattr(faster, "ASKED", 7)
     parts = parts_of(tmp_path, (FLAT, FLAT))
     source, states = asked([1] * 20, seed=3)
     plain = view_of(parts)

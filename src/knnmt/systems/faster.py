@@ -24,6 +24,7 @@ from knnmt.systems.view import View
 
 COARSE_PROBE = 8  # cells whose clusters are compared, in types that have a second level
 COARSE_REACH = 2.0  # times the squared distance of the nearest cell: those beyond hardly ever have the nearest cluster
+ASKED = 1 << 13  # clusters that are asked for visible entries at a time
 ARRAYS = {
     # clusters of a type's tokens, with the means of both sides
     "cluster_offsets": offsets("source_vocabulary", into="clusters"),
@@ -84,9 +85,11 @@ def _means(view: View, lists: Lists) -> Keys[Rows]:
     means = view.means("cluster_source")
     if view.hidden is None:
         return means.without(torch.cat([offsets.diff() == 0 for offsets in view.blocks(OFFSETS[lists])]))
-    owner, _ = _entries(view, torch.arange(len(means), device=view.device), lists)
     empty = torch.ones(len(means), dtype=torch.bool, device=view.device)
-    return means.without(empty.index_fill_(0, owner, False))
+    for some in torch.arange(len(means), device=view.device).split(ASKED):  # not all at once: they have many entries
+        owner, _ = _entries(view, some, lists)
+        empty.index_fill_(0, some[owner], False)
+    return means.without(empty)
 
 
 def _nearest_of_cells(view: View, levels: Levels, rows: Keys[Rows], types: Tensor, states: Tensor) -> Tensor:
