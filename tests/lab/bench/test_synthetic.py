@@ -62,7 +62,6 @@ def test_without_keys_it_serves_faster(tmp_path: Path, serving: Shape) -> None:
     row = grown(serving, store, "faster", k=3, c=4, device=CPU)
     assert row.clusters == store.sizes["clusters"] >= 3000 / 16
     assert row.opened == row.disk
-    assert row.unmet > 0
 
 
 def test_it_serves_similar_if_that_is_asked_for(tmp_path: Path, serving: Shape) -> None:
