@@ -48,7 +48,8 @@ def measured(shape: Shape, path: Path, system: str) -> Growth:
     row = grown(shape, store, system, 16, None, torch.device("cpu"))
     print(
         f"{row.system:>8} {row.tokens:>13,} opened in {opening:.2f} s, first batch {row.opening:6.2f} s, "
-        f"select {1000 * row.select.median:7.1f} ms, lookup {1000 * row.lookup.median:5.2f} ms, "
+        f"select {1000 * row.select.median:7.1f} ms ({1000 * row.unmet:.1f} ms the first time), "
+        f"lookup {1000 * row.lookup.median:5.2f} ms, "
         f"batch {1000 * row.batch:7.1f} ms; arrays {row.opened / 1e9:6.2f} GB, "
         f"held {(row.memory.held or 0) / 1e6:6.0f} MB, further {(row.working.held or 0) / 1e6:5.0f} MB",
         flush=True,

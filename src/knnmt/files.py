@@ -4,9 +4,21 @@ from hashlib import blake2b
 from pathlib import Path
 
 from knnmt import host
-from knnmt.errors import writing_to
+from knnmt.errors import FULL, UsageError, writing_to
 
 BLOCK = 1 << 24  # bytes that are read at a time for a checksum
+
+
+def make_folder(path: Path, *, exist_ok: bool = False) -> None:
+    """Make a folder; where none can be, as on a read-only disk, say what to do. A full disk is still an `OSError`."""
+    try:
+        path.mkdir(exist_ok=exist_ok)
+    except OSError as error:
+        if error.errno in FULL or (isinstance(error, FileExistsError) and not exist_ok):
+            raise
+        raise UsageError(
+            f"cannot make the folder {path}: {error.strerror}; choose a place where folders can be made"
+        ) from error
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -25,7 +25,7 @@ def test_a_place_that_cannot_be_is_a_wrong_call(model: Model, corpus: Path, tmp_
 
 def test_a_folder_that_cannot_be_written_is_one_clear_error(model: Model, corpus: Path) -> None:
     """Nobody can make a folder in /proc, not even root."""
-    with pytest.raises(OSError, match=r"/proc/store\.building"):
+    with pytest.raises(UsageError, match=r"cannot make the folder /proc/store\.building: .*; choose a place"):
         build([corpus], model, Path("/proc/store"), "de-en", SETTINGS)
 
 

@@ -130,6 +130,9 @@ def test_what_cannot_be_merged_is_refused(sealed: tuple[Path, Path], built: Path
     with pytest.raises(UsageError, match="is one of the stores to merge"):
         merge_stores([one, other], other)
     copy = shutil.copytree(one, tmp_path / "copy")
+    (tmp_path / "taken.building").write_text("mine")
+    with pytest.raises(UsageError, match=r"cannot make the folder .*taken\.building: .*; choose a place"):
+        merge_stores(sealed, tmp_path / "taken")
     with pytest.raises(StoreError, match=r"several of these stores hold the same part \(part-"):
         merge_stores([one, copy], tmp_path / "merged")
     text = parallel_text(tmp_path / "text.tsv", 20, seed=9)

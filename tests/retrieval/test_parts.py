@@ -18,6 +18,7 @@ from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import Model
 from knnmt.retrieval.session import Retriever
 from knnmt.store.memories import AnyStore, Memories
+from knnmt.systems import levels
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.table import SYSTEMS
 from knnmt.translate import TranslateSettings, Translator
@@ -98,6 +99,21 @@ def test_so_it_is_after_lessons_removals_and_compactions(model: Model, tmp_path:
         made += [[*(row[1:] for row in rows), texts] for *rows, texts in steps]
     for step, one in enumerate(made):
         assert one == made[0], step
+
+
+@pytest.mark.parametrize("system", ["faster", "faster-exact", "fast-clustered"])
+def test_clusters_that_are_laid_side_by_side_are_found_as_where_they_are(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str
+) -> None:
+    store = built(model, tmp_path, part_tokens=TOKENS[5], batch_tokens=64)
+    for change in (None, ["line-3", "line-40"], [f"line-{number}" for number in range(1, 20)]):
+        if change is not None:
+            store.remove(change)
+        rows = []
+        for least in (10**6, 1):
+            monkeypatch.setattr(levels, "BESIDE_FROM", least)
+            rows.append(found(store, model, system))
+        assert rows[0] == rows[1]
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

@@ -128,6 +128,8 @@ def test_nothing_is_overwritten(store: Store, tmp_path: Path) -> None:
     (tmp_path / "again.restoring").mkdir()
     with pytest.raises(UsageError, match="remove it first"):
         restore(archive, tmp_path / "again")
+    with pytest.raises(UsageError, match=r"cannot make the folder .*; choose a place"):
+        restore(archive, tmp_path / "nowhere" / "again")
     assert archive.read_bytes() == content
 
 

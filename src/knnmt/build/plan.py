@@ -95,7 +95,7 @@ def _changed(folder: Path) -> Iterator[tuple[Path, int]]:
 @contextlib.contextmanager
 def locked(work: Path) -> Iterator[None]:
     """Have a work folder for one build alone; it is removed when nothing is left in it."""
-    work.mkdir(exist_ok=True)
+    files.make_folder(work, exist_ok=True)
     if not (work / "lock").exists() and any(work.iterdir()):
         raise UsageError(f"{work} exists, but is not the work folder of a build: move it, or build elsewhere")
     empty = False

@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 from knnmt import host
 from knnmt.errors import DataError, StoreError, UsageError, writing_to
-from knnmt.files import BLOCK, hasher, put
+from knnmt.files import BLOCK, hasher, make_folder, put
 from knnmt.store.journal import Journal
 from knnmt.store.manifest import (
     MANIFEST,
@@ -146,7 +146,7 @@ def restore(archive: Path, store: Path) -> Restored:
     work = store.with_name(f"{store.name}.restoring")
     with writing_to(store):
         try:
-            work.mkdir()
+            make_folder(work)
         except FileExistsError:
             raise UsageError(f"{work} is left from a restore that is running or was killed: remove it first") from None
     try:

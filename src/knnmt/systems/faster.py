@@ -25,6 +25,7 @@ from knnmt.systems.view import View
 
 COARSE_PROBE = 8  # cells whose clusters are compared, in types that have a second level
 COARSE_REACH = 2.0  # times the squared distance of the nearest cell: those beyond hardly ever have the nearest cluster
+ASKED = 1 << 13  # clusters that are asked for visible entries at a time
 ARRAYS = {
     # clusters of a type's tokens, with the means of both sides
     "cluster_offsets": offsets("source_vocabulary", into="clusters"),
@@ -61,11 +62,20 @@ def near_clusters(view: View, source: Source, lists: Lists) -> Tensor:
     means = view.derived(f"{lists} means", lambda: _means(view, lists))
     levels = levels_of(view)
     deep = levels.offsets[types + 1] > levels.offsets[types]  # types with so many clusters that these are in cells
+    rare = torch.zeros_like(deep)  # types with so many in many parts that these lie side by side
+    if levels.beside is not None:
+        spans = levels.beside.rest[types]
+        rare = ~deep & (spans[:, 0] < spans[:, 1])
+        levels.beside.lay(view, types[rare])
+    rows = view.derived(f"{lists} means by cells", lambda: levels.rows(view, means))
+    few = ~deep & ~rare
     clusters = torch.empty_like(types)
-    ranges = view.ranges("cluster_offsets", types[~deep])
-    clusters[~deep] = view.search.nearest(means, ranges, states[~deep], 1)[1][:, 0]
+    if bool(few.any()):
+        ranges = view.ranges("cluster_offsets", types[few])
+        clusters[few] = view.search.nearest(means, ranges, states[few], 1)[1][:, 0]
+    if bool(rare.any()):
+        clusters[rare] = _nearest_of_spans(view, levels, rows, spans[rare, None], states[rare])
     if bool(deep.any()):
-        rows = view.derived(f"{lists} means by cells", lambda: levels.rows(view, means))
         clusters[deep] = _nearest_of_cells(view, levels, rows, types[deep], states[deep])
     there = clusters >= 0
     return as_rows(sentence[there], clusters[there], len(source.ids), len(means))
@@ -76,9 +86,11 @@ def _means(view: View, lists: Lists) -> Keys[Rows]:
     means = view.means("cluster_source")
     if view.hidden is None:
         return means.without(torch.cat([offsets.diff() == 0 for offsets in view.blocks(OFFSETS[lists])]))
-    owner, _ = _entries(view, torch.arange(len(means), device=view.device), lists)
     empty = torch.ones(len(means), dtype=torch.bool, device=view.device)
-    return means.without(empty.index_fill_(0, owner, False))
+    for some in torch.arange(len(means), device=view.device).split(ASKED):  # not all at once: they have many entries
+        owner, _ = _entries(view, some, lists)
+        empty.index_fill_(0, some[owner], False)
+    return means.without(empty)
 
 
 def _nearest_of_cells(view: View, levels: Levels, rows: Keys[Rows], types: Tensor, states: Tensor) -> Tensor:
@@ -87,8 +99,8 @@ def _nearest_of_cells(view: View, levels: Levels, rows: Keys[Rows], types: Tenso
     most = min(COARSE_PROBE, int((cells[1] - cells[0]).max()))
     away, chosen = view.search.nearest(levels.means, (cells[0][:, None], cells[1][:, None]), states, most)
     spans = levels.ranges[chosen.clamp_min(0)].masked_fill((chosen < 0)[..., None], 0)
-    if levels.rest is not None:
-        spans = torch.cat((spans, levels.rest[types, None]), dim=1)
+    if levels.beside is not None and bool((rest := levels.beside.rest[types, None]).any()):
+        spans = torch.cat((spans, rest), dim=1)
         away = torch.nn.functional.pad(away, (0, 1))
     near = spans.masked_fill((away > COARSE_REACH * away[:, :1])[..., None], 0)
     best = _nearest_of_spans(view, levels, rows, near, states)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -31,10 +32,11 @@ Item = TypeVar("Item")
 class Growth:
     """A system on a synthetic store: seconds and bytes.
 
-    `opening` is from nothing to the first selection, checks of the arrays included; `select` is what a
-    batch costs once, `lookup` what a step costs, and `batch` all of it for a batch of STEPS steps. `disk` is the whole
-    store, `opened` the arrays that the system maps; `memory` is the peak of opening and the first batch, `working` what
-    further batches take on top of what stays of that.
+    `opening` is from nothing to the first selection, checks of the arrays included; `select` is what a batch costs
+    once, and `unmet` where the store was not asked for most of its tokens before; `lookup` is what a step costs, and
+    `batch` all of it for a batch of STEPS steps. `disk` is the whole store, `opened` the arrays that the system maps;
+    `memory` is the peak of opening and the first batch, `working` what further batches take on top of what stays of
+    that.
     """
 
     system: str
@@ -43,6 +45,7 @@ class Growth:
     clusters: int
     opening: float
     select: Spread
+    unmet: float
     lookup: Spread
     batch: float
     disk: int
@@ -72,7 +75,9 @@ def grown(shape: Shape, store: Datastore, system: str, k: int, c: int | None, de
         settle(device)
         opening = time.perf_counter() - began
     with peak(device) as working:
-        select = _repeated(lambda asked: way.select(view, asked.source, settings), batches, device)
+        choose = lambda asked: way.select(view, asked.source, settings)  # noqa: E731
+        unmet = [_seconds(choose, asked, device) for asked in batches[1:]]
+        select = _repeated(choose, batches, device)
     ready = [(way.select(view, asked.source, settings), asked.states) for asked in batches]
     lookup = _repeated(lambda each: each[0].neighbours(each[1]), ready, device)
     names = [name for name in way.arrays if name in store.parts[0]]
@@ -83,6 +88,7 @@ def grown(shape: Shape, store: Datastore, system: str, k: int, c: int | None, de
         clusters=store.sizes["clusters"],
         opening=opening,
         select=select,
+        unmet=median(unmet),
         lookup=lookup,
         batch=select.median + STEPS * lookup.median,
         disk=store.manifest.size,
@@ -113,13 +119,16 @@ def _repeated(work: Callable[[Item], object], items: Sequence[Item], device: tor
     times: list[float] = []
     work(items[-1])
     while len(times) < LEAST or (sum(times) < SECONDS and len(times) < MOST):
-        item = items[len(times) % len(items)]
-        settle(device)
-        began = time.perf_counter()
-        work(item)
-        settle(device)
-        times.append(time.perf_counter() - began)
+        times.append(_seconds(work, items[len(times) % len(items)], device))
     return spread(times)
+
+
+def _seconds(work: Callable[[Item], object], item: Item, device: torch.device) -> float:
+    settle(device)
+    began = time.perf_counter()
+    work(item)
+    settle(device)
+    return time.perf_counter() - began
 
 
 def in_words(rows: Sequence[Growth]) -> str:
