@@ -57,7 +57,8 @@ def mix_softmax(
     normaliser and the smallest distance, |row − query|²·scale·temperature. Both (B, K).
     """
     (batch, beams, numbers), count = queries.shape, rows.size(1)
-    logits, normaliser, places = scores
+    logits, normaliser, places, _ = scores
+    assert normaliser is not None
     levelled = queries.new_empty(batch, beams, count)
     after, nearest, largest, shift = (queries.new_empty(batch, beams) for _ in range(4))
     _score[batch,](
