@@ -13,10 +13,10 @@ SIZE = 4  # bytes of a float
 
 
 @compiled
-def sum_runs(values: NDArray[np.float32], runs: NDArray[np.int32], total: NDArray[np.float32]) -> None:
+def sum_runs(values: NDArray[np.float32], runs: NDArray[np.integer[Any]], total: NDArray[np.float32]) -> None:
     """Add up values, which are runs that all begin with the first token, to the total of each token.
 
-    runs: how long each is, falling. There is room for TOGETHER numbers behind the values and the totals.
+    runs: int32, how long each is, falling. There is room for TOGETHER numbers behind the values and the totals.
     """
     for first in range(0, runs[0], TOGETHER):
         _sum(values.ctypes.data, runs.ctypes.data, len(runs), first, total.ctypes.data + SIZE * first)
