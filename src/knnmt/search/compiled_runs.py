@@ -39,7 +39,7 @@ def _sum(context: Any, values: Any, runs: Any, count: Any, first: Any, into: Any
     def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         values, runs, count, first, into = arguments
         before = builder.block
-        loop, body, end = (builder.append_basic_block(name) for name in ("runs", "run", "summed"))
+        loop, body, add, end = (builder.append_basic_block(name) for name in ("runs", "run", "add", "summed"))
         builder.branch(loop)
         builder.position_at_end(loop)
         which, at, total = builder.phi(place), builder.phi(place), builder.phi(vector)
@@ -48,6 +48,9 @@ def _sum(context: Any, values: Any, runs: Any, count: Any, first: Any, into: Any
         builder.cbranch(builder.icmp_signed("<", which, count), body, end)
         builder.position_at_end(body)
         length = builder.load(builder.gep(builder.inttoptr(runs, number.as_pointer()), [which]))
+        # the runs behind one that is too short are too short, too
+        builder.cbranch(builder.icmp_signed(">", length, builder.trunc(first, number)), add, end)
+        builder.position_at_end(add)
         left = spread(builder, builder.sub(length, builder.trunc(first, number)))
         there = builder.icmp_signed("<", ir.Constant(lengths, list(range(TOGETHER))), left)
         address = builder.add(at, builder.mul(first, place(SIZE)))
@@ -56,14 +59,10 @@ def _sum(context: Any, values: Any, runs: Any, count: Any, first: Any, into: Any
         added = builder.fadd(total, builder.select(there, read, ir.Constant(vector, [0.0] * TOGETHER)))
         following = builder.add(at, builder.mul(builder.sext(length, place), place(SIZE)))
         for phi, value in ((which, builder.add(which, place(1))), (at, following), (total, added)):
-            phi.add_incoming(value, body)
-        more = builder.icmp_signed(">", length, builder.trunc(first, number))
-        builder.cbranch(more, loop, end)  # the runs behind one that is too short are too short, too
+            phi.add_incoming(value, add)
+        builder.branch(loop)
         builder.position_at_end(end)
-        found = builder.phi(vector)
-        found.add_incoming(total, loop)
-        found.add_incoming(added, body)
-        builder.store(found, builder.inttoptr(into, vector.as_pointer())).align = SIZE
+        builder.store(total, builder.inttoptr(into, vector.as_pointer())).align = SIZE
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 5), write
