@@ -73,7 +73,7 @@ import knnmt
 from knnmt import host
 host.WINDOWS = True
 for found in pkgutil.walk_packages(knnmt.__path__, "knnmt."):
-    if not found.name.endswith(".triton_kernels"):  # Triton comes with torch for CUDA only
+    if not found.name.rpartition(".")[2].startswith("triton_"):  # Triton comes with torch for CUDA only
         __import__(found.name)
 
 # ---- a store is built, taught, folded, and translates
