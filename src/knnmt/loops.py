@@ -31,17 +31,25 @@ def share_out(loop: Callable[..., Any], sizes: NDArray[np.int64], least: int, *a
 
     sizes: (N,), how much work each item is; least: how much of it is worth a thread
     """
+    run(loop, split(sizes, least), *arguments)
+
+
+def split(sizes: NDArray[np.int64], least: int) -> list[tuple[int, int]]:
+    """The parts that `share_out` makes of items, the first and the last of each."""
     threads = torch.get_num_threads()
     whole = int(sizes.sum()) if threads > 1 else 0
     parts = min(threads, whole // least)
     if parts < 2:
-        loop(0, len(sizes), *arguments)
-        return
+        return [(0, len(sizes))]
     ends = sizes.cumsum()
     inner = np.searchsorted(ends - sizes // 2, whole * np.arange(1, parts) // parts)  # an item is where its middle is
-    *others, own = pairwise(np.unique([0, *inner, len(sizes)]).tolist())
-    waiting = [_threads().submit(loop, first, last, *arguments) for first, last in others]
-    loop(*own, *arguments)
+    return list(pairwise(np.unique([0, *inner, len(sizes)]).tolist()))
+
+
+def run(loop: Callable[..., Any], parts: list[tuple[int, int]], *arguments: Any) -> None:
+    """Call loop(first, last, *arguments) for all parts at once, the last of them here."""
+    waiting = [_threads().submit(loop, first, last, *arguments) for first, last in parts[:-1]]
+    loop(*parts[-1], *arguments)
     for part in waiting:
         part.result()
 

@@ -118,12 +118,14 @@ class Recorder:
     """A lookup that changes nothing and remembers the states of the one beam of each sentence."""
 
     static = False
+    normalises = False
 
     def __init__(self, batch: int) -> None:
         self.rows = list(range(batch))
         self.states: list[list[Tensor]] = [[] for _ in range(batch)]
 
-    def mix(self, states: States, logits: Tensor, normaliser: Tensor) -> Tensor:
+    def mix(self, states: States, logits: Tensor, normaliser: Tensor | None, over: Tensor) -> Tensor:
+        assert normaliser is not None
         own = {row: place for place, row in reversed(list(enumerate(self.rows)))}  # others only fill the batch up
         for row, place in own.items():
             self.states[row].append(states.ffn_input[place, 0].clone())
@@ -151,11 +153,13 @@ class Insist:
     """A lookup that gives all probability to one token until a step, and then to the end."""
 
     static = False
+    normalises = False
 
     def __init__(self, token: int, steps: int) -> None:
         self.token, self.steps = token, steps
 
-    def mix(self, states: States, logits: Tensor, normaliser: Tensor) -> Tensor:
+    def mix(self, states: States, logits: Tensor, normaliser: Tensor | None, over: Tensor) -> Tensor:
+        assert normaliser is not None
         wanted = self.token if self.steps else 2
         self.steps = max(0, self.steps - 1)
         logits[:, :, wanted] = normaliser + 20.0

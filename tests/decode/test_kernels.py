@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from knnmt.decode.kernels import normalise
 from knnmt.loops import powers_of_two
 from knnmt.model.kernels import append, attend, norm, reorder
+from knnmt.model.normalise import normalise
 
 BEAMS = 3
 

@@ -65,11 +65,12 @@ class Renormalised:
     """The oracle: with the whole vocabulary, log p is renormalised over the list of each sentence (B, V)."""
 
     static = False
+    normalises = False
 
     def __init__(self, own: Tensor) -> None:
         self.own = own
 
-    def mix(self, states: States, logits: Tensor, normaliser: Tensor) -> Tensor:
+    def mix(self, states: States, logits: Tensor, normaliser: Tensor | None, over: Tensor) -> Tensor:
         logits.masked_fill_(~self.own[:, None], -torch.inf)
         return logits.logsumexp(dim=-1)
 

@@ -175,11 +175,15 @@ class Insisting:
     """A lookup that puts nearly all probability on some tokens."""
 
     static = False
+    normalises = False
 
     def __init__(self, tokens: list[int]) -> None:
         self.tokens = tokens
 
-    def mix(self, states: States, logits: torch.Tensor, normaliser: torch.Tensor) -> torch.Tensor:
+    def mix(
+        self, states: States, logits: torch.Tensor, normaliser: torch.Tensor | None, over: torch.Tensor
+    ) -> torch.Tensor:
+        assert normaliser is not None
         logits[:, :, self.tokens] = normaliser[:, :, None] + 20.0
         return normaliser
 

@@ -55,12 +55,13 @@ class Truth:
     """The whole vocabulary: what is outside a sentence's list (B, V) has no p_MT, and retrieval is mixed in as ever."""
 
     static = False
+    normalises = False
 
     def __init__(self, look: SentenceLookup, own: Tensor) -> None:
         self.look, self.own = look, own
         self.cut = 0
 
-    def mix(self, states: States, logits: Tensor, normaliser: Tensor) -> Tensor:
+    def mix(self, states: States, logits: Tensor, normaliser: Tensor | None, over: Tensor) -> Tensor:
         found = self.look.lookup.neighbours(self.look.query(states))
         listed = self.own[:, None].expand(logits.shape).gather(2, found.tokens)
         assert bool(listed[found.log_p > -torch.inf].all())  # nothing that is found is outside

@@ -37,13 +37,13 @@ def fusing(request: pytest.FixtureRequest) -> Way:
 
 
 @pytest.mark.parametrize("metric", ["squared", "cosine", "euclidean"])
-@given(**SIZES, slope=st.sampled_from([0.0, 0.02, 0.2]), narrowed=st.booleans())
+@given(**SIZES, slope=st.sampled_from([0.0, 0.02, 0.2]), narrowed=st.booleans(), known=st.booleans())
 @settings(deadline=None, max_examples=20)
 def test_looking_up_and_mixing(
-    fusing: Way, metric: Metric, seed: int, batch: int, beams: int, rows: int, slope: float, narrowed: bool
+    fusing: Way, metric: Metric, seed: int, batch: int, beams: int, rows: int, slope: float, narrowed: bool, known: bool
 ) -> None:
-    """Also when sentences have left, where nothing was found, where λ is 0, with a shortlist's places, and with rows in
-    several portions."""
+    """Also when sentences have left, where nothing was found, where λ is 0, with a shortlist's places, with rows in
+    several portions, and where the loop finds the normaliser."""
     case = draw(seed, batch, beams, rows, fusing.device)
 
     def normal(*shape: int) -> torch.Tensor:
@@ -57,7 +57,7 @@ def test_looking_up_and_mixing(
     fused, plain = (case.softmax(kind, metric) for kind in (fusing.make, Softmax))
     for each in (fused, plain):
         each.keep(kept)
-    given = states, Scores(logits, normaliser, places), falling, stretch
+    given = states, Scores(logits, normaliser if known or fusing.kernels else None, places), falling, stretch
     assert plain.mix(*given) is None
 
     shares = plain.shares(states)
@@ -78,3 +78,21 @@ def test_looking_up_and_mixing(
     assert torch.allclose(mixed[0], after, atol=1e-4)
     assert torch.allclose(mixed[1], shares.nearest, atol=1e-4)
     assert torch.allclose((logits - mixed[0][:, :, None]).exp(), (expected - after[:, :, None]).exp(), atol=1e-4)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_sentences_that_are_over_are_left_as_they_are(known: bool) -> None:
+    case = draw(5, batch=3, beams=2, rows=9)
+    logits, over = torch.randn(3, 2, VOCABULARY, generator=case.made), torch.tensor([False, True, False])
+    normaliser, falling = logits.logsumexp(dim=2) if known else None, Falling(0.8, 0.0, 0.8)
+    softmax, stretch = case.softmax(CompiledSoftmax, "squared"), torch.ones(3, 1)
+    wanted, mixed = logits.clone(), logits.clone()
+    expected = softmax.mix(case.states, Scores(wanted, normaliser, None), falling, stretch)
+    found = softmax.mix(case.states, Scores(mixed, normaliser, None, over), falling, stretch)
+    assert expected is not None
+    assert found is not None
+    assert torch.equal(mixed[1], logits[1])
+    assert not torch.equal(wanted[1], logits[1])
+    for ours, theirs in zip((mixed, *found), (wanted, *expected), strict=True):
+        assert torch.equal(ours[~over], theirs[~over])
+        assert bool(ours.isfinite().all())

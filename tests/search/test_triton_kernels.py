@@ -55,7 +55,7 @@ def test_mixing(kernels: Any, seed: int, width: int) -> None:
 @given(seed=st.integers(0, 2**32), rows=st.sampled_from([1, 20, 70]), slope=st.sampled_from([0.0, 0.02]))
 @settings(deadline=None, max_examples=15)
 def test_mixing_what_the_nearest_row_has_listed(kernels: Any, seed: int, rows: int, slope: float) -> None:
-    """Also where a sentence has no row, with constant λ, and where tokens are those of a shortlist."""
+    """Also where a sentence has no row or is over, with constant λ, and where tokens are those of a shortlist."""
     made, width = torch.Generator().manual_seed(seed), 24
     given = Keys([Rows(torch.randn(40, width, generator=made).half(), torch.empty(0))])
     given.blocks[0].norms = given.blocks[0].values.float().square().sum(dim=1)
@@ -68,15 +68,17 @@ def test_mixing_what_the_nearest_row_has_listed(kernels: Any, seed: int, rows: i
     normaliser = logits.logsumexp(dim=2)
     places = torch.randperm(VOCABULARY, generator=made) if rows == 70 else None
 
+    over = torch.rand(2, generator=made) < 0.3
     table = SplitTable(given, numbers.clamp_min(0), numbers < 0)
     squared, near = table.nearest(states, 1)
-    nearest, near = squared[..., 0], lists[:, None].expand(-1, 3, -1).gather(2, near)[..., 0]
+    nearest = squared[..., 0].masked_fill(over[:, None], torch.inf)
+    near = lists[:, None].expand(-1, 3, -1).gather(2, near)[..., 0]
     weight = torch.where(nearest < torch.inf, (0.7 - slope * nearest).clamp(0.0, 0.6), 0.0)
     chosen = tokens[near] if places is None else places[tokens[near]]
     changed, there = logits.to(device(), copy=True), [each.to(device()) for each in (table.rows, table.norms, lists)]
     after, found = kernels.mix_nearest(
         states.to(device()), *there, (tokens.to(device()), log_p.to(device())), 1.0,
-        Scores(changed, normaliser.to(device()), None if places is None else places.to(device())),
+        Scores(changed, normaliser.to(device()), None if places is None else places.to(device()), over.to(device())),
         Falling(0.7, slope, 0.6),
     )  # fmt: skip
     assert torch.allclose(found.cpu(), nearest, atol=1e-4)

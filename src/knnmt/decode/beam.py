@@ -21,11 +21,12 @@ from knnmt.decode.cache import Cache, StaticCache
 from knnmt.decode.constraint_kernels import extend_bound
 from knnmt.decode.constraints import Constraints
 from knnmt.decode.graph import Replayed
-from knnmt.decode.kernels import WORTH, extend, normalise
+from knnmt.decode.kernels import WORTH, extend
 from knnmt.decode.paths import PathCache, SourceKeys
 from knnmt.decode.ranking import NEVER
 from knnmt.decode.repetition import EVERY, ends, runs_at_end
 from knnmt.loops import share_evenly
+from knnmt.model.normalise import normalise
 from knnmt.model.shortlist import Shortlist
 from knnmt.model.tokenizer import SpecialTokens
 from knnmt.model.transformer import Encoded, States, Transformer
@@ -43,8 +44,16 @@ class Lookup(Protocol):
         """Whether every `mix` does the same and asks nothing of the host, so that it can be replayed."""
         ...
 
-    def mix(self, states: States, logits: Tensor, normaliser: Tensor) -> Tensor:
-        """Change logits (B, K, V) in place and return their new normaliser (B, K): log p = logit - normaliser."""
+    @property
+    def normalises(self) -> bool:
+        """Whether `mix`, on a CPU, finds the normaliser of logits by itself where it is given None."""
+        ...
+
+    def mix(self, states: States, logits: Tensor, normaliser: Tensor | None, over: Tensor) -> Tensor:
+        """Change logits (B, K, V) in place and return their new normaliser (B, K): log p = logit - normaliser.
+
+        over: (B,) bool, sentences whose search has ended: nothing of them is wanted any more
+        """
         ...
 
     def keep(self, rows: Tensor) -> None:
@@ -224,10 +233,15 @@ class _Search:
         """Extend all beams by a token."""
         states = self._states()
         logits = (self.model if self.shortlist is None else self.shortlist).logits(states.output)
-        normaliser = normalise(logits) if self.compiled else ranking.normaliser(logits, self.special.end)
+        normaliser = None
+        if not self.compiled:
+            normaliser = ranking.normaliser(logits, self.special.end)
+        elif self.lookup is None or not self.lookup.normalises or self.trace.detailed:  # stages are told apart
+            normaliser = normalise(logits)
         if self.lookup is not None:
             with self.trace.stage("combine"):
-                normaliser = self.lookup.mix(states, logits, normaliser)
+                normaliser = self.lookup.mix(states, logits, normaliser, self.beams.done)
+        assert normaliser is not None
         if self.compiled:
             self._extend(logits, normaliser)
         elif self.constraints is not None:

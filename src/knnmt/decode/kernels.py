@@ -1,4 +1,4 @@
-"""What a step of the search does with its logits on a CPU, compiled with numba: normalise, rank, extend the beams.
+"""What a step of the search does with its logits on a CPU, compiled with numba: rank, extend the beams.
 
 torch needs some forty operations on a few numbers each for that, and several passes over the vocabulary.
 """
@@ -7,45 +7,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from knnmt.loops import compiled, largest, share_evenly
-from knnmt.model.kernels import exponentials
+from knnmt.loops import compiled, largest
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 BLOCK = 64  # entries of the vocabulary that are skipped at once where none of them is good enough
-CHUNK = 1024  # entries of the vocabulary whose exponentials are summed at once, in the cache
 WORTH = 1 << 17  # entries of the vocabulary that are worth a thread
-
-
-def normalise(logits: Tensor) -> Tensor:
-    """log Σ exp of each row. (B, K, V) to (B, K)."""
-    found = logits.new_empty(logits.shape[:2])
-    rows = logits.view(-1, logits.size(2))
-    share_evenly(_normalise, len(rows), rows.size(1), WORTH, rows.numpy(), found.view(-1).numpy())
-    return found
-
-
-@compiled
-def _normalise(first: int, last: int, rows: Floats, found: Floats) -> None:
-    chunk, powers = np.empty(CHUNK, np.float32), np.empty(CHUNK, np.int32)
-    for row in range(first, last):
-        logits = rows[row]
-        most, whole = np.float32(-np.inf), np.float32(0.0)
-        for start in range(0, len(logits), CHUNK):
-            count = min(CHUNK, len(logits) - start)
-            some = chunk[:count]
-            some[:] = logits[start : start + count]
-            highest = largest(some)
-            if highest > most:
-                whole *= np.exp(most - highest)
-                most = highest
-            if highest > -np.inf:
-                whole += exponentials(some, most, powers[:count])
-        found[row] = most + np.log(whole)
 
 
 @compiled

@@ -5,6 +5,7 @@ their first use, and matrix products of other sizes are other kernels: there, pr
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from weakref import WeakSet
 
 import numpy as np
@@ -38,7 +39,9 @@ def rehearse(model: Transformer, special: SpecialTokens) -> None:
         for size in ON_GPU:
             _search(model, special, [LENGTHS[0]] * size, [STEPS] * size, (BEAMS,))
         for size in ROOMS:
-            _multiply(model, size)
+            with suppress(torch.OutOfMemoryError):  # on a small GPU, or one that others use
+                _multiply(model, size)
+        torch.cuda.empty_cache()  # what the largest batches took is for whoever needs it first
     if model.device.type == "cpu" and model.decoder.embedding.weight.dtype == torch.float32:
         ready.begin(lambda: _use_loops(model, special), extend.cached)  # type: ignore[attr-defined]
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from knnmt.loops import compiled, larger, powers_of_two, share_evenly
-from knnmt.model.tiles import COLUMNS, HEADS, ROWS, sums_of_bytes_fit, tile
+from knnmt.model.tiles import COLUMNS, FEW, HEADS, ROWS, sums_of_bytes_fit, tile
 from knnmt.ready import ready
 
 Floats = NDArray[np.float32]
@@ -135,7 +135,7 @@ def multiply(first: int, last: int, matrix: Ints, rows: Floats, activation: int,
             whole = width == COLUMNS
             into = out.ctypes.data + 4 * (row * outputs + panel * COLUMNS) if whole else narrow.ctypes.data
             _tiles(
-                some, in_bytes, matrix[0] + panel * size, start + row * stride, stride, count,
+                some, width, in_bytes, matrix[0] + panel * size, start + row * stride, stride, count,
                 scale.ctypes.data + 4 * row, into, 4 * (outputs if whole else COLUMNS),
             )  # fmt: skip
             if not whole:
@@ -171,9 +171,10 @@ def quantize(rows: Floats) -> Any:
 
 @compiled
 def _tiles(
-    rows: int, in_bytes: bool, panel: int, inputs: int, stride: int, count: int, scale: int, out: int, to: int
-) -> None:
-    """A tile of as many rows."""
+    rows: int, width: int, in_bytes: bool, panel: int, inputs: int, stride: int, count: int, scale: int, out: int,
+    to: int,
+) -> None:  # fmt: skip
+    """A tile of as many rows, of whose columns so many are wanted."""
     if in_bytes:
         if rows == 5:
             tile(5, 1, panel, inputs, stride, count, scale, out, to)
@@ -185,6 +186,11 @@ def _tiles(
             tile(2, 1, panel, inputs, stride, count, scale, out, to)
         else:
             tile(1, 1, panel, inputs, stride, count, scale, out, to)
+    elif width <= FEW:
+        for row in range(rows if rows < ROWS else 0):
+            tile(1, 3, panel, inputs + row * stride, stride, count, scale, out + row * to, to)
+        if rows == ROWS:
+            tile(5, 3, panel, inputs, stride, count, scale, out, to)
     elif rows == 5:
         tile(5, 0, panel, inputs, stride, count, scale, out, to)
     elif rows == 4:

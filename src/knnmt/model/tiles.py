@@ -18,6 +18,8 @@ COLUMNS = 64  # of a tile
 ROWS = 5  # of a tile, at most
 HEADS = {True: 3, False: 1}  # vectors of 64 before the weights, in bytes or not
 FLOATS, BYTES, MIXED = 0, 1, 2  # kinds of tiles: inputs and weights both floats, both bytes, or floats and bytes
+NARROW = 3  # FLOATS, of which only the first FEW columns are computed
+FEW = 16
 VNNI = {16: "avx512vnni", 8: "avxvnni", 4: ""}  # the feature that multiplies bytes four at a time, by lanes
 PAIRS = {  # instructions that multiply bytes two at a time, and add pairs of what they give, by lanes
     16: ("llvm.x86.avx512.pmaddubs.w.512", "llvm.x86.avx512.pmaddw.d.512"),
@@ -79,14 +81,16 @@ class _Tile:
         self.weight_size = 1 if kind == MIXED else SIZE
         self.number = ir.IntType(32) if self.in_bytes else ir.FloatType()
         self.vector = ir.VectorType(self.number, self.lanes)
-        self.together = 4 if self.lanes == 16 else 2  # vectors of columns: with five rows, their sums fit in registers
+        self.columns = FEW if kind == NARROW else COLUMNS
+        # vectors of columns: with five rows, their sums fit in registers
+        self.together = min(4 if self.lanes == 16 else 2, self.columns // self.lanes)
 
     def write(self, panel: Any, inputs: Any, stride: Any, count: Any, scale: Any, out: Any, to: Any) -> None:
         from numba.core import cgutils
 
         builder, width, line = self.builder, self.together * self.lanes * SIZE, COLUMNS * SIZE
         places = [[cgutils.alloca_once(builder, self.vector) for _ in range(self.together)] for _ in range(self.rows)]
-        with cgutils.for_range(builder, self._int(line // width)) as columns:
+        with cgutils.for_range(builder, self._int(self.columns * SIZE // width)) as columns:
             part = builder.mul(columns.index, self._int(width))
             head = builder.add(panel, part)
             weights = builder.add(panel, self._int(HEADS[self.in_bytes] * line))

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from knnmt.errors import StoreError
+from knnmt.model.normalise import normalise
 from knnmt.model.transformer import States
 from knnmt.retrieval.gate import Gate, Purpose, require_gate
 from knnmt.retrieval.lessons import Heard, LessonLookup, lessons_for
@@ -94,14 +95,21 @@ class SentenceLookup(BySentence):
         """Whether a step on a GPU asks nothing of the host, so that it can be replayed."""
         return self.lookup.static
 
-    def mix(self, states: States, logits: Tensor, normaliser: Tensor) -> Tensor:
-        """Change logits (B, K, V) in place; the result is their new normaliser (B, K)."""
+    @property
+    def normalises(self) -> bool:
+        """Whether `mix` finds the normaliser by itself where it gets None, on a CPU with compiled loops."""
+        return True
+
+    def mix(self, states: States, logits: Tensor, normaliser: Tensor | None, over: Tensor | None = None) -> Tensor:
+        """Change logits (B, K, V) in place; the result is their new normaliser (B, K). over: (B,) bool, sentences of
+        which nothing is wanted any more."""
         with self.trace.stage("lookup"):
             query = self.query(states)
-            scores = Scores(logits, normaliser, self.places)
+            scores = Scores(logits, normaliser, self.places, over)
             mixed = None if self.learned else self.lookup.mix(query, scores, self.falling)
             found = self.lookup.neighbours(query) if mixed is None else None
         if found is not None:
+            normaliser = normalise(logits) if normaliser is None else normaliser
             found = found._replace(tokens=self._placed(found.tokens))
             weight = self.weight(found, logits, normaliser)
             mixed = self.view.search.mix(logits, normaliser, found.tokens, found.log_p, weight), found.nearest

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from knnmt.loops import compiled, element, fetch, share_out
+from knnmt.search.compiled_squares import squared
 from knnmt.search.matches import Asked, Index, Limits, Matches
 
 Ints = NDArray[np.integer[Any]]
@@ -19,6 +20,7 @@ Flags = NDArray[np.bool_]
 
 WORTH = 1 << 13  # postings or candidates that are worth a thread
 LEAST = 4  # log2 of the slots of a table, at least
+BLOCK = 1 << LEAST  # slots that are skipped at once where none of them is good enough
 FEW = 1 << 16  # segments that have a slot each
 SCATTERED = 2_654_435_769  # 2^32 by the golden ratio: neighbouring segments lie far apart in a table
 TOP = 1 << 31  # above the number of any segment
@@ -72,17 +74,17 @@ def match_sentences(
     wide = LEAST  # log2 of the slots of the largest table
     for sentence in range(first, last):
         wide = max(wide, _bits(segments, walked[kinds[sentence] : kinds[sentence + 1]].sum()))
-    slots = np.empty((1 << wide, 2), np.int32)
+    dense = segments <= FEW  # each segment has the slot of its number, and no table says whose one is
+    slots, keys = np.empty(1 << wide, np.int32), np.empty(0 if dense else 1 << wide, np.int32)
     scores = np.empty(best.shape[1], np.int64)
     for sentence in range(first, last):
         begin, behind = kinds[sentence], kinds[sentence + 1]
         own, counts = ranges[:, begin:behind], total[begin:behind]
         bits = _bits(segments, walked[begin:behind].sum())
-        table, shift = slots[: 1 << bits], 32 - bits
-        factor = SCATTERED if segments > FEW else 1 << shift
-        _count(table, factor, shift, parts, hidden, own)
+        table = keys[: 0 if dense else 1 << bits], slots[: 1 << bits], 32 - bits
+        _count(table, parts, hidden, own)
         _list_best(table, best[sentence], scores)
-        hits, bounds = _score_in_full(parts, own, told[begin:behind], counts > offered, best[sentence], scores)
+        hits, bounds, in_part = _score_in_full(parts, own, told[begin:behind], counts > offered, best[sentence], scores)
         order = np.argsort(-(scores << 32 | (np.int64(TOP) - best[sentence] - 1)))  # of equals the lower number first
         highest = np.float32(max(1, scores[order[0]]))
         lists = np.empty((behind - begin, offered, 2), np.int64)  # the candidates of each type: number and part
@@ -90,14 +92,16 @@ def match_sentences(
         for place in order:
             if best[sentence, place] < 0:
                 continue
-            table[_slot(table, factor, shift, best[sentence, place]), 1] = scores[place]
+            table[1][_slot(table, best[sentence, place])] = scores[place]
+            part, alike_it = in_part[place], np.float32(scores[place]) / highest
             for hit in range(bounds[place], bounds[place + 1]):
                 kind = hits[hit, 0]
                 if used[kind] < offered:
-                    lists[kind, used[kind], 0], lists[kind, used[kind], 1] = hits[hit, 1], hits[hit, 2]
-                    alikes[kind, used[kind]] = np.float32(scores[place]) / highest
+                    lists[kind, used[kind], 0], lists[kind, used[kind], 1] = hits[hit, 1], part
+                    alikes[kind, used[kind]] = alike_it
                     used[kind] += 1
-        _offer_all(table, factor, shift, parts, hidden, own, counts, highest, lists, alikes, used)
+                    fetch(parts[part, STATES] + hits[hit, 1] * width, width)
+        _offer_all(table, parts, hidden, own, counts, highest, lists, alikes, used)
         best[sentence] = best[sentence][order]
         for query in range(queries[sentence], queries[sentence + 1]):
             kind = of[query] - begin
@@ -118,72 +122,101 @@ def _bits(segments: int, walked: int) -> int:
 
 
 @compiled
-def _count(table: Ints, factor: int, shift: int, parts: Ints, hidden: Flags, ranges: Ints) -> None:
-    """Add the postings that a sentence walks to a table of segments and their scores."""
-    table[:] = 0
+def _count(table: Any, parts: Ints, hidden: Flags, ranges: Ints) -> None:
+    """Add the postings that a sentence walks to a table of segments and their scores.
+
+    A table: whose slot each is, as number + 1, or nothing where each segment has its own; the scores; and by how much
+    the hash of a segment is shifted
+    """
+    keys, scores, _ = table
+    keys[:], scores[:] = 0, 0
     for part in range(len(parts)):
         segments, shares, before = parts[part, SEGMENTS], parts[part, SHARES], parts[part, FIRST_SEGMENT]
         for kind in range(ranges.shape[1]):
             for at in range(ranges[0, kind, part], ranges[1, kind, part]):
                 segment = before + element(32, segments, at)
                 if len(hidden) == 0 or not hidden[segment]:
-                    # where each segment has a slot, not to look for it saves a fifth of all the time here
-                    slot = segment if factor == 1 << shift else _slot(table, factor, shift, segment)
-                    table[slot, 0] = segment + 1
-                    table[slot, 1] += element(16, shares, at)
+                    slot = _slot(table, segment)
+                    if len(keys):
+                        keys[slot] = segment + 1
+                    scores[slot] += element(16, shares, at)
 
 
 @compiled
-def _list_best(table: Ints, best: Ints, scores: Ints) -> None:
-    """List the best segments of a table, in no certain order, with their scores; -1 and 0 for none."""
-    heap = np.zeros(len(best), np.int64)
-    least = np.int64(1)
-    for slot in range(len(table)):
-        if table[slot, 1] >= least:
-            _replace_least(heap, np.int64(table[slot, 1]) << 32 | (np.int64(TOP) - table[slot, 0]))
-            least = max(np.int64(1), heap[0] >> 32)
-    for place in range(len(heap)):
-        scores[place] = heap[place] >> 32
-        best[place] = np.int64(TOP) - (heap[place] & 0xFFFFFFFF) - 1 if heap[place] > 0 else -1
+def _list_best(table: Any, best: Ints, scores: Ints) -> None:
+    """List the best segments of a table, in no certain order, with their scores; -1 and 0 for none.
+
+    As many blocks of slots as there are to be best have a score that is at least as high as the least of their highest
+    ones: what is lower is not among the best.
+    """
+    keys, found, _ = table
+    highest = np.empty(len(found) // BLOCK, np.int32)
+    for block in range(len(highest)):  # of 2^bits slots
+        most = np.int32(0)
+        for slot in range(block * BLOCK, (block + 1) * BLOCK):
+            most = max(most, found[slot])
+        highest[block] = most
+    least = np.int32(1)
+    if len(highest) > len(best):
+        least = max(least, np.partition(highest, len(highest) - len(best))[len(highest) - len(best)])
+    listed, count = np.empty(len(found), np.int64), 0
+    for block in range(len(highest)):
+        if highest[block] >= least:
+            for slot in range(block * BLOCK, (block + 1) * BLOCK):
+                number = np.int64(keys[slot]) if len(keys) else np.int64(slot + 1)
+                listed[count] = np.int64(found[slot]) << 32 | (np.int64(TOP) - number)
+                count += 1 if found[slot] >= least else 0
+    listed = listed[:count]
+    if count > len(best):
+        listed = np.partition(listed, count - len(best))[count - len(best) :]
+    for place in range(len(best)):
+        there = place < len(listed)
+        scores[place] = listed[place] >> 32 if there else 0
+        best[place] = np.int64(TOP) - (listed[place] & 0xFFFFFFFF) - 1 if there else -1
 
 
 @compiled
 def _score_in_full(parts: Ints, ranges: Ints, told: Flags, frequent: Flags, best: Ints, scores: Ints) -> Any:
     """Walk the tokens of the best segments: add what was not walked to their scores, and list the tokens of frequent
-    types: type, number in the part, and part. (hits, 3), and where those of each segment begin, (best + 1,)."""
+    types: type and number in the part (hits, 2), where those of each segment begin (best + 1,), and the part of each
+    segment (best,)."""
+    in_part, spans = np.zeros(len(best), np.int64), np.zeros((len(best), 2), np.int64)
     longest = 0
     for place in range(len(best)):
         if best[place] >= 0:
             part = _part(parts, FIRST_SEGMENT, best[place])
-            at = best[place] - parts[part, FIRST_SEGMENT]
-            longest += element(64, parts[part, STARTS], at + 1) - element(64, parts[part, STARTS], at)
-    hits, bounds = np.empty((longest, 3), np.int64), np.zeros(len(best) + 1, np.int64)
+            at, starts = best[place] - parts[part, FIRST_SEGMENT], parts[part, STARTS]
+            in_part[place], spans[place, 0], spans[place, 1] = (
+                part,
+                element(64, starts, at),
+                element(64, starts, at + 1),
+            )
+            longest += spans[place, 1] - spans[place, 0]
+            fetch(parts[part, TOKENS] + 4 * spans[place, 0], 4 * (spans[place, 1] - spans[place, 0]))
+    hits, bounds = np.empty((longest, 2), np.int32), np.zeros(len(best) + 1, np.int64)
     hit, kinds = 0, ranges.shape[1]
     for place in range(len(best)):
-        if best[place] >= 0:
-            part = _part(parts, FIRST_SEGMENT, best[place])
-            segment, kind = best[place] - parts[part, FIRST_SEGMENT], 0
-            begins = parts[part, STARTS]
-            for at in range(element(64, begins, segment), element(64, begins, segment + 1)):
-                token = element(32, parts[part, TOKENS], at)
-                while kind < kinds and ranges[2, kind, part] <= token:
-                    kind += 1
-                if kind == kinds:
-                    break
-                if token >= ranges[0, kind, part]:
-                    if told[kind] and token >= ranges[1, kind, part]:
-                        scores[place] += element(16, parts[part, SHARES], token)
-                    if frequent[kind]:
-                        hits[hit, 0], hits[hit, 1], hits[hit, 2] = kind, token, part
-                        hit += 1
+        part, kind = in_part[place], 0
+        tokens, shares = parts[part, TOKENS], parts[part, SHARES]
+        for at in range(spans[place, 0], spans[place, 1]):
+            token = element(32, tokens, at)
+            while kind < kinds and ranges[2, kind, part] <= token:
+                kind += 1
+            if kind == kinds:
+                break
+            if token >= ranges[0, kind, part]:
+                if told[kind] and token >= ranges[1, kind, part]:
+                    scores[place] += element(16, shares, token)
+                hits[hit, 0], hits[hit, 1] = kind, token
+                hit += 1 if frequent[kind] else 0
         bounds[place + 1] = hit
-    return hits, bounds
+    return hits, bounds, in_part
 
 
 @compiled
 def _offer_all(
-    table: Ints, factor: int, shift: int, parts: Ints, hidden: Flags, ranges: Ints, total: Ints, highest: Any,
-    lists: Ints, alikes: Floats, used: Ints,
+    table: Any, parts: Ints, hidden: Flags, ranges: Ints, total: Ints, highest: Any, lists: Ints, alikes: Floats,
+    used: Ints,
 ) -> None:  # fmt: skip
     """List all stored tokens of the types that are not frequent, with the similarity of their segments."""
     for kind in range(len(used)):
@@ -194,7 +227,7 @@ def _offer_all(
                 segment = parts[part, FIRST_SEGMENT] + element(32, parts[part, SEGMENTS], token)
                 if len(hidden) == 0 or not hidden[segment]:
                     lists[kind, used[kind], 0], lists[kind, used[kind], 1] = token, part
-                    score = table[_slot(table, factor, shift, segment), 1]
+                    score = table[1][_slot(table, segment)]
                     alikes[kind, used[kind]] = np.float32(score) / highest
                     used[kind] += 1
 
@@ -216,7 +249,7 @@ def _choose(
             fetch(parts[tokens[place + AHEAD, 1], STATES] + tokens[place + AHEAD, 0] * width, width)
         part = tokens[place, 1]
         row, state = parts[part, STATES] + tokens[place, 0] * width, parts[part, ASKED] + 4 * query * width
-        distances[place] = units[part] * _squared(row, state, width)
+        distances[place] = units[part] * squared(row, state, width)
         typical += distances[place]
     scale = np.float32(1.0) / max(typical / np.float32(max(1, count)), np.float32(1e-6))
     both = np.full(min(by_both, count), np.iinfo(np.int64).min)
@@ -237,16 +270,6 @@ def _choose(
 
 
 @compiled
-def _squared(row: int, state: int, width: int) -> Any:
-    """The squared distance of a row in bytes to a state, both (width,), by their addresses."""
-    total = np.float32(0.0)
-    for at in range(width):
-        apart = np.float32(element(8, row, at)) - element(0, state, at)
-        total += apart * apart
-    return total
-
-
-@compiled
 def _part(parts: Ints, column: int, number: int) -> int:
     """The part that something with a number of the store is in."""
     part = len(parts) - 1
@@ -256,11 +279,14 @@ def _part(parts: Ints, column: int, number: int) -> int:
 
 
 @compiled
-def _slot(table: Ints, factor: int, shift: int, segment: Any) -> Any:
+def _slot(table: Any, segment: Any) -> Any:
     """Where a segment is in a table, or the empty slot where it belongs."""
-    slot: Any = np.int64(np.uint32(np.uint32(segment) * np.uint32(factor)) >> np.uint32(shift))
-    while (table[slot, 0] != segment + 1) & (table[slot, 0] != 0):  # one branch, which is seldom taken
-        slot = slot + 1 if slot + 1 < len(table) else 0
+    keys, _, shift = table
+    if len(keys) == 0:
+        return np.int64(segment)
+    slot: Any = np.int64(np.uint32(np.uint32(segment) * np.uint32(SCATTERED)) >> np.uint32(shift))
+    while (keys[slot] != segment + 1) & (keys[slot] != 0):  # one branch, which is seldom taken
+        slot = slot + 1 if slot + 1 < len(keys) else 0
     return slot
 
 

@@ -17,6 +17,7 @@ Ints = NDArray[np.int64]
 WORTH = 1 << 15  # tokens that are worth a thread
 FADED = np.float32(-100.0)  # of log2: what is added is less than the last bit
 LOG2_E = 1.4426950408889634
+FAR_BELOW = np.float32(87.0)  # 2^126 as a logarithm, nearly: what is so far below is nothing beside what is added
 counted = jit(fastmath={"nsz", "arcp", "contract", "reassoc"})  # logits may be -inf, and the difference of two NaN
 
 
@@ -71,4 +72,30 @@ def mix_row(
     logarithms(gaps[:count], np.float32(0.0))
     for n in range(count):
         row[names[n]] = new[n] + gaps[n]
+    return after
+
+
+@counted
+def mix_sums(
+    row: Floats, normaliser: Any, names: Any, sums: Floats, whole: Any, weight: Any, new: Floats, powers: Floats,
+    bits: Any,
+) -> Any:  # fmt: skip
+    """`mix_row` of p = sums / whole, by one logarithm for each token: it adds log(1 + λ·p·exp(normaliser' − logit)).
+
+    names, sums: (k,), each token once; new, powers, bits: (k or more,), to compute with. λ is above 0
+    """
+    count = len(sums)
+    after = normaliser - np.float32(np.log1p(-weight))
+    share, lowest = weight / whole, after - FAR_BELOW
+    for n in range(count):
+        new[n] = row[names[n]]
+    for n in range(count):
+        new[n] = new[n] if new[n] > lowest else lowest
+        powers[n] = (after - new[n]) * np.float32(LOG2_E)
+    powers_of_two(powers[:count], bits[:count])
+    for n in range(count):
+        powers[n] = np.float32(1.0) + sums[n] * share * powers[n]
+    logarithms(powers[:count], np.float32(0.0))
+    for n in range(count):
+        row[names[n]] = new[n] + powers[n]
     return after

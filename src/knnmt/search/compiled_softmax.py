@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from knnmt.buffers import Buffers
-from knnmt.loops import compiled, fetch, largest, logarithms, powers_of_two, share_out
+from knnmt.loops import compiled, fetch, largest, logarithms, powers_of_two, run, share_out, split
+from knnmt.model.normalise import CHUNK, normaliser_of
 from knnmt.model.panels import multiply
 from knnmt.model.tiles import COLUMNS, MIXED, ROWS, tile
-from knnmt.search.compiled_mix import mix_row
+from knnmt.search.compiled_mix import mix_sums
+from knnmt.search.compiled_runs import TOGETHER, sum_runs
 from knnmt.search.metric import Decay
 from knnmt.search.mix import Falling, Scores
 from knnmt.search.rows import Keys, ProjectedRows
@@ -26,13 +28,15 @@ from knnmt.search.softmax import Shares, Softmax, sorted_by_token
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.int8]
 Ints = NDArray[np.integer[Any]]
+Flags = NDArray[np.bool_]
 
 HEAD = 4 * COLUMNS  # bytes of a panel before its rows: their squared lengths
 WORTH = 1 << 14  # row comparisons that are worth a thread
 LAID_OUT = 1 << 12  # rows that are worth one
 AHEAD = 12  # rows that are on their way from memory while one is laid out
 FADED = np.float32(-100.0)  # of log2 p: less is all the same, and no denormal number
-NOWHERE = np.empty(0, np.int64)  # places of tokens that are where they are
+NONE_OVER = np.empty(0, np.bool_)
+NORMALISED = 8  # entries of the vocabulary that take as long to normalise as a row to be compared
 SCATTERED = 2_654_435_769  # 2^32 by the golden ratio: neighbouring tokens lie far apart in a table
 
 
@@ -60,7 +64,10 @@ class CompiledSoftmax(Softmax):
         for values, first in zip((some.values.numpy() for some in keys.blocks), keys.starts, strict=False):
             share_out(lay_out, counts, LAID_OUT, values, first, chosen, counts, starts, laid_out)
         self.most = max(1, int(shapes[:, 0].max(initial=0)))
-        self.names, self.distinct = distinct, torch.from_numpy(distinct[:, : self.most])
+        self.distinct = torch.from_numpy(distinct[:, : self.most])
+        self._all_distinct = self.distinct
+        # where the logits of these are, by places of a shortlist
+        self._names: tuple[Tensor | None, NDArray[np.int32]] = None, self.distinct.int().numpy()
         self.here = torch.arange(shape[0])  # the sentence of each row that is still searched
         self.counts, self.rows = counts, (counts, starts, laid_out, runs, shapes)
         self.projection = block.panels  # which own what `matrix` is the address of
@@ -78,7 +85,8 @@ class CompiledSoftmax(Softmax):
         """Set what all steps with the same sentences share."""
         self._table = None
         here = self.here.numpy()
-        self._sizes, self._shared = self.counts[here], (here, *self.rows)
+        self._shared = (here, *self.rows)
+        self._parts: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
 
     def listed(self) -> tuple[Tensor, Tensor]:
         """The rows as `distances` has them."""
@@ -89,28 +97,33 @@ class CompiledSoftmax(Softmax):
         beams = states.size(1)
         nearest, log_z = (np.empty((len(self.here), beams), np.float32) for _ in range(2))
         log_p = np.empty((len(self.here), beams, self.most), np.float32)
-        self._share_out(look_up, states, nearest, log_z, log_p)
+        self._run(look_up, 0, states, nearest, log_z, log_p)
         tokens = self.distinct[:, None].expand(log_p.shape)
         return Shares(tokens, torch.from_numpy(log_p), torch.from_numpy(nearest), torch.from_numpy(log_z))
 
     def mix(self, states: Tensor, scores: Scores, falling: Falling, stretch: Tensor) -> tuple[Tensor, Tensor] | None:
         """Mix the softmax into logits, in place."""
-        logits, normaliser, places = scores
+        logits, normaliser, places, over = scores
         if logits.dtype != torch.float32:  # of models that torch runs in other precisions
             return None
+        if self._names[0] is not places:
+            self._names = places, (self._all_distinct if places is None else places[self._all_distinct]).int().numpy()
         nearest, after = (np.empty(logits.shape[:2], np.float32) for _ in range(2))
-        self._share_out(
-            look_up_and_mix, states, self.names, NOWHERE if places is None else places.numpy(), stretch.numpy(),
-            *map(np.float32, falling), logits.numpy(), normaliser.numpy(), nearest, after,
+        known = normaliser is not None
+        self._run(
+            look_up_and_mix, 0 if known else logits.size(2) // NORMALISED, states, self._names[1],
+            stretch.numpy(), *map(np.float32, falling), logits.numpy(), known,
+            normaliser.numpy() if normaliser is not None else after, NONE_OVER if over is None else over.numpy(),
+            nearest, after,
         )  # fmt: skip
         return torch.from_numpy(after), torch.from_numpy(nearest)
 
-    def _share_out(self, loop: Callable[..., Any], states: Tensor, *arguments: Any) -> None:
-        """Call a loop for all rows of a batch."""
-        share_out(
-            loop, self._sizes, -(-WORTH // states.size(1)), states.contiguous().numpy(), *self._measured,
-            *self._shared, *arguments,
-        )  # fmt: skip
+    def _run(self, loop: Callable[..., Any], more: int, states: Tensor, *arguments: Any) -> None:
+        """Call a loop for all rows of a batch, each of which is as much work as `more` rows of a sentence besides."""
+        key = more, -(-WORTH // states.size(1)), torch.get_num_threads()
+        if key not in self._parts:
+            self._parts[key] = split(self.counts[self.here.numpy()] + more, key[1])
+        run(loop, self._parts[key], states.contiguous().numpy(), *self._measured, *self._shared, *arguments)
 
 
 @compiled
@@ -216,7 +229,7 @@ def look_up(
     beams, width = states.shape[1], projection[2]
     room = _room(counts, here[first:last])
     queries, own = np.empty((beams, width), np.float32), np.empty(beams, np.float32)
-    found, bits = np.empty((beams, room), np.float32), np.empty(max(room, log_p.shape[2]), np.int32)
+    found, bits, sums = np.empty((beams, room), np.float32), np.empty(room, np.int32), np.empty(room, np.float32)
     doublings = np.float32(1.0 / (np.log(2.0) * temperature))
     for row in range(first, last):
         sentence = here[row]
@@ -230,62 +243,69 @@ def look_up(
             whole = _softmax(found[beam, :count], own[beam], near, doublings, root, bits)
             nearest[row, beam] = unit * near
             log_z[row, beam] = np.log(whole) - near / temperature
-            shares = log_p[row, beam]
-            _sum_runs(found[beam], runs[sentence, :times], shares[:kinds])
-            logarithms(shares[:kinds], -np.log(whole))
-            shares[kinds:] = shares[0]
+            sum_runs(found[beam], runs[sentence, :times], sums)
+            logarithms(sums[:kinds], -np.log(whole))
+            log_p[row, beam, :kinds] = sums[:kinds]
+            log_p[row, beam, kinds:] = sums[0]
 
 
 @compiled
 def look_up_and_mix(
     first: int, last: int, states: Floats, projection: NDArray[np.int64], unit: float, temperature: float, root: bool,
-    here: Ints, counts: Ints, starts: Ints, panels: Bytes, runs: Ints, shapes: Ints, names: Ints,
-    places: Ints, stretch: Floats, weight: float, slope: float, most: float, logits: Floats, normaliser: Floats,
+    here: Ints, counts: Ints, starts: Ints, panels: Bytes, runs: Ints, shapes: Ints, names: Ints, stretch: Floats,
+    weight: float, slope: float, most: float, logits: Floats, known: bool, normaliser: Floats, over: Flags,
     nearest: Floats, after: Floats,
 ) -> None:  # fmt: skip
-    """`look_up`, λ by the nearest entry, and `mix_row`, without p_kNN in between.
+    """`look_up`, λ by the nearest entry, and `mix_sums`, without p_kNN in between.
 
-    names: (B, N), the distinct tokens, whose logits are at `places` (V,), or where they are if that is empty
+    names: (B, D), where the logits of the distinct tokens are; known: whether the normaliser is, or else is found here,
+    while the logits are in the cache; over: (B,), the rows that are left out, or empty
     """
     beams, width = states.shape[1], projection[2]
     room = _room(counts, here[first:last])
     queries, own = np.empty((beams, width), np.float32), np.empty(beams, np.float32)
-    found, bits, at = np.empty((beams, room), np.float32), np.empty(room, np.int32), np.empty(room, np.int64)
-    shares, new, gaps = np.empty(room, np.float32), np.empty(room, np.float32), np.empty(room, np.float32)
+    found, bits = np.empty((beams, room), np.float32), np.empty(room, np.int32)
+    sums, new, powers = np.empty(room, np.float32), np.empty(room, np.float32), np.empty(room, np.float32)
+    chunk, exponents = np.empty(CHUNK, np.float32), np.empty(CHUNK, np.int32)
     doublings = np.float32(1.0 / (np.log(2.0) * temperature))
     for row in range(first, last):
         sentence = here[row]
         count, kinds, times = counts[sentence], shapes[sentence, 0], shapes[sentence, 1]
-        if count == 0:
-            nearest[row], after[row] = np.inf, normaliser[row]
+        if len(over) and over[row]:
+            nearest[row], after[row] = 0.0, 0.0
             continue
-        for kind in range(kinds):
-            name = names[sentence, kind]
-            at[kind] = places[name] if len(places) else name
-        _compare(states[row], projection, panels.ctypes.data + starts[sentence], count, queries, own, found)
+        size = (starts[sentence + 1] - starts[sentence]) // beams
         for beam in range(beams):
+            if known:
+                after[row, beam] = normaliser[row, beam]
+            else:  # the rows come from memory meanwhile
+                fetch(panels.ctypes.data + starts[sentence] + beam * size, size)
+                after[row, beam] = normaliser_of(logits[row, beam], chunk, exponents)
+        if count > 0:
+            _compare(states[row], projection, panels.ctypes.data + starts[sentence], count, queries, own, found)
+        for beam in range(beams):
+            if count == 0:
+                nearest[row, beam] = np.inf
+                continue
             near = _nearest(found[beam, :count], own[beam], root)
             nearest[row, beam] = unit * near
             falling = weight - slope * nearest[row, beam] / stretch[row, 0]
-            if falling <= 0:  # too far away for any share
-                after[row, beam] = normaliser[row, beam]
-                continue
-            whole = _softmax(found[beam, :count], own[beam], near, doublings, root, bits)
-            _sum_runs(found[beam], runs[sentence, :times], shares[:kinds])
-            logarithms(shares[:kinds], -np.log(whole))
-            after[row, beam] = mix_row(
-                logits[row, beam], normaliser[row, beam], at, shares[:kinds], np.float32(min(falling, most)), new, gaps,
-                bits,
-            )  # fmt: skip
+            if falling > 0:  # not too far away for any share
+                whole = _softmax(found[beam, :count], own[beam], near, doublings, root, bits)
+                sum_runs(found[beam], runs[sentence, :times], sums)
+                after[row, beam] = mix_sums(
+                    logits[row, beam], after[row, beam], names[sentence, :kinds], sums[:kinds], whole,
+                    np.float32(min(falling, most)), new, powers, bits,
+                )  # fmt: skip
 
 
 @compiled
 def _room(counts: Ints, sentences: Ints) -> int:
-    """The rows of whole panels that the largest of some sentences has."""
+    """The rows of whole panels that the largest of some sentences has, and what `sum_runs` may read behind them."""
     room = COLUMNS
     for sentence in sentences:
         room = max(room, -(-counts[sentence] // COLUMNS) * COLUMNS)
-    return room
+    return room + TOGETHER
 
 
 @compiled
@@ -336,15 +356,3 @@ def _softmax(values: Floats, own: Any, near: Any, doublings: Any, root: bool, bi
     for n in range(len(values)):
         values[n] = max(doublings * (values[n] - most), FADED)
     return powers_of_two(values, bits[: len(values)])
-
-
-@compiled
-def _sum_runs(values: Floats, runs: Ints, total: Floats) -> None:
-    """Add up values, which are runs that all begin with the first token, to the total of each token."""
-    total[:] = values[: len(total)]
-    at = len(total)
-    for run in range(1, len(runs)):
-        length = runs[run]
-        for place in range(length):
-            total[place] += values[at + place]
-        at += length

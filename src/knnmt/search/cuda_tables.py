@@ -48,7 +48,8 @@ class RoughTable(BySentence):
 
     def __init__(self, kernels: Any, scans: Any, block: Rows, rough: Any, numbers: Tensor) -> None:
         self._kernels, self._scans, self.block = kernels, scans, block
-        self.numbers, self.count = numbers, numbers.size(1)
+        self.count = numbers.size(1)
+        self.numbers = numbers = torch.nn.functional.pad(numbers, (0, -self.count % BLOCK), value=-1)
         there = numbers.clamp_min(0)
         self.values, self.units = rough.values[there], rough.units[there]
         self.norms = block.norms[there].masked_fill(numbers < 0, FAR)
@@ -59,10 +60,10 @@ class RoughTable(BySentence):
         """Squared distances and places of the rows nearest to queries (B, K, d). Both (B, K, up to count)."""
         rough = self._scans.of_sentences(self.values, self.units, self.norms, queries)
         if within is not None:
-            places = torch.arange(self.count, device=rough.device)
+            places = torch.arange(rough.size(2), device=rough.device)
             rough.masked_fill_((places < within[0][..., None]) | (places >= within[1][..., None]), FAR)
         count = min(count, self.count)
-        best = least(rough, min(count + self._scans.spare(count), self.count))[1].sort(dim=2).values
+        best = least(rough, min(count + self._scans.spare(count), rough.size(2)))[1].sort(dim=2).values
         missing = rough.gather(2, best) == FAR
         numbers = self.numbers[:, None].expand(-1, best.size(1), -1).gather(2, best).masked_fill_(missing, -1)
         exact = self._kernels.squared(self.block.values, queries.flatten(0, 1), numbers.flatten(0, 1)).view(best.shape)

@@ -15,12 +15,14 @@ class Falling(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """The model's scores of a step: logits (B, K, V), which are changed in place, and their normaliser (B, K); places:
-    (V,), where the logit of each token is, if elsewhere, as in a shortlist."""
+    """The model's scores of a step: logits (B, K, V), which are changed in place, and their normaliser (B, K), or
+    None where it is not known yet, on a CPU; places: (V,), where the logit of each token is, if elsewhere, as in a
+    shortlist; over: (B,) bool, sentences of which nothing is wanted any more."""
 
     logits: Tensor
-    normaliser: Tensor
+    normaliser: Tensor | None
     places: Tensor | None
+    over: Tensor | None = None
 
 
 def merge(tokens: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,11 +4,12 @@ Two backends do it: torch (here), and loops compiled with numba on a CPU (`compi
 once, where a store's arrays are put on a device; nothing else asks what device it is on.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from knnmt.buffers import Buffers
@@ -161,16 +162,16 @@ class Search:
             return squared, numbers
         order, ends = grouped(starts[asking, None], stops[asking, None])
         asking = asking[order]
-        firsts = [0, *ends[:-1]]  # of each range's queries
-        begins, bounds = (each[asking[firsts]].tolist() for each in (starts, stops))
-        rest: list[tuple[int, int, int, int]] = []
-        for first, end, start, stop in zip(firsts, ends, begins, bounds, strict=True):
-            if members is not None or (stop - start) * (end - first) < self.scanned:
-                rest.extend((at, min(TOGETHER, end - at), start, stop - start) for at in range(first, end, TOGETHER))
-                continue
-            some = asking[first:end]
-            near = self._scan(rows, start, stop, queries[some], count)
+        firsts = np.array([0, *ends[:-1]])  # of each range's queries
+        counts = np.diff(firsts, append=len(asking))
+        begins, bounds = (each[asking[torch.from_numpy(firsts)]].cpu().numpy() for each in (starts, stops))
+        lengths = bounds - begins
+        alone = lengths * counts >= self.scanned if members is None else np.zeros(len(firsts), np.bool_)
+        for number in alone.nonzero()[0]:
+            some = asking[firsts[number] : firsts[number] + counts[number]]
+            near = self._scan(rows, int(begins[number]), int(bounds[number]), queries[some], count)
             squared[some, : near[0].size(1)], numbers[some, : near[1].size(1)] = near
+        rest = _pieces(np.stack((firsts, counts, begins, lengths))[:, ~alone])
         for some, of, missing, begin in _gathered(rest, asking, self.gathered):
             chosen = of if members is None else members[of].long()
             near = self.make(Keys([rows]), chosen, missing).nearest(queries[some], count)
@@ -190,23 +191,32 @@ class Search:
         return unpack(best)
 
 
-def _gathered(
-    ranges: list[tuple[int, int, int, int]], asking: Tensor, most: int
-) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+def _pieces(ranges: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Ranges with TOGETHER queries at most. Both (4, n): the place of each one's first query, how many it has, its
+    first row, and its length."""
+    pieces = -(-ranges[1] // TOGETHER)
+    found = np.repeat(ranges, pieces, axis=1)
+    which = np.arange(len(found[0])) - np.repeat(pieces.cumsum() - pieces, pieces)
+    found[0] += which * TOGETHER
+    found[1] = np.minimum(found[1] - which * TOGETHER, TOGETHER)
+    return found
+
+
+def _gathered(ranges: NDArray[np.int64], asking: Tensor, most: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
     """Ranges of similar length together: their queries (G, q), rows (G, N), which are missing, and first row (G, 1, 1).
 
-    ranges: the place of each one's first query in `asking` (Q,), how many it has, its first row, and its length; most:
-    rows that are together. One with fewer queries than others repeats its last.
+    ranges: (4, n), as `_pieces` has them, of places in `asking` (Q,); most: rows that are together. One with fewer
+    queries than others repeats its last.
     """
-    ranges = sorted(ranges, key=lambda one: -one[3])
-    device, at = asking.device, 0
-    columns = torch.tensor(ranges, device=device).T if ranges else ()
-    while at < len(ranges):
-        length = ranges[at][3]
-        end = min(len(ranges), at + max(1, most // length))
-        end = bisect_right(ranges, -length // 2, at, end, key=lambda one: -one[3])
+    ranges = ranges[:, np.argsort(-ranges[3], kind="stable")]
+    device, falling, at = asking.device, -ranges[3], 0
+    columns = torch.from_numpy(ranges).to(device)
+    while at < len(falling):
+        length = -int(falling[at])
+        end = min(len(falling), at + max(1, most // length))
+        end = at + int(np.searchsorted(falling[at:end], -length // 2, side="right"))
         first, size, start, long = (column[at:end, None] for column in columns)
-        widest = max(one[1] for one in ranges[at:end])
+        widest = int(ranges[1, at:end].max())
         query = first + torch.minimum(torch.arange(widest, device=device), size - 1)
         places = torch.arange(length, device=device)
         missing = places >= long

@@ -12,7 +12,8 @@ from torch import Tensor
 from knnmt.search.mix import Falling, Scores
 
 WIDEST = 128  # entries of a row whose tokens are compared with each other; a search for the nearest has seldom more
-ROWS = 64  # rows that are multiplied or compared at a time
+ROWS = 64  # rows that are compared at a time
+SCORED = 64, 4  # rows that are multiplied at a time, by so many warps
 SUMMED = 256  # rows of a beam that are summed up by token at a time
 LEAST = 16  # beams, and numbers of a row, that tensor cores multiply at least
 
@@ -24,7 +25,7 @@ def try_all(device: torch.device) -> None:
     mix(one, row, tokens, log_p, row)
     squared(row.to(torch.int8), row, row.long())
     counts = torch.ones(1, dtype=torch.int64, device=device)
-    scores, falling = Scores(one, row, None), Falling(0, 0, 0)
+    scores, falling = Scores(one, row, None, counts > 1), Falling(0, 0, 0)
     mix_nearest(one, one.half(), row, row.long(), (row.long(), row), 1.0, scores, falling)
     mix_softmax(one, one.to(torch.int8), row, row.long(), counts, 1.0, 1.0, scores, falling, row + 1)
 
@@ -58,13 +59,15 @@ def mix_nearest(
     is multiplied by. The results are the new normaliser and the distance of the nearest row. Both (B, K).
     """
     (batch, beams, numbers), (tokens, log_p) = states.shape, shares
-    logits, normaliser, places = scores
+    logits, normaliser, places, over = scores
+    assert normaliser is not None
     after, nearest = torch.empty_like(normaliser), torch.empty_like(normaliser)
     width = tokens.size(1)
     _mix_nearest[batch * beams,](
         states.contiguous(), rows, norms, lists, tokens, log_p, logits, normaliser.contiguous(),
-        tokens if places is None else places, after, nearest, rows.size(1), lists.size(1), beams, width,
-        logits.size(2), unit, *falling, numbers, _padded(numbers), _padded(width), places is not None, LEAST,
+        tokens if places is None else places, norms if over is None else over, after, nearest, rows.size(1),
+        lists.size(1), beams, width, logits.size(2), unit, *falling, numbers, _padded(numbers), _padded(width),
+        places is not None, over is not None, LEAST,
     )  # fmt: skip
     return after, nearest
 
@@ -80,12 +83,14 @@ def mix_softmax(
     normaliser and the smallest distance, |row − query|²·scale·temperature. Both (B, K).
     """
     (batch, beams, numbers), count = queries.shape, rows.size(1)
-    logits, normaliser, places = scores
+    logits, normaliser, places, over = scores
+    assert normaliser is not None
     levelled = queries.new_empty(batch, beams, count)
     after, nearest, largest, shift = (queries.new_empty(batch, beams) for _ in range(4))
     _score[batch,](
-        queries.contiguous(), rows, levels, counts, normaliser.contiguous(), stretch, levelled, after, nearest, largest,
-        shift, count, beams, scale, temperature, *falling, numbers, _padded(numbers), _padded(beams), ROWS,
+        queries.contiguous(), rows, levels, counts, normaliser.contiguous(), stretch, counts if over is None else over,
+        levelled, after, nearest, largest, shift, count, beams, scale, temperature, *falling, numbers, _padded(numbers),
+        _padded(beams), over is not None, SCORED[0], num_warps=SCORED[1],
     )  # fmt: skip
     _spread[batch * beams,](
         levelled, largest, shift, tokens, counts, tokens if places is None else places, logits, count, beams,
@@ -150,9 +155,9 @@ def _mix(logits, normaliser, tokens, log_p, weight, after, width, vocabulary, pa
 
 @triton.jit(do_not_specialize=["count", "listed", "beams", "width", "vocabulary"])
 def _mix_nearest(
-    states, rows, norms, lists, tokens, log_p, logits, normaliser, places, after, nearest, count, listed, beams, width,
-    vocabulary, unit, weight, slope, most, numbers: tl.constexpr, wide: tl.constexpr, padded: tl.constexpr,
-    placed: tl.constexpr, block: tl.constexpr,
+    states, rows, norms, lists, tokens, log_p, logits, normaliser, places, over, after, nearest, count, listed, beams,
+    width, vocabulary, unit, weight, slope, most, numbers: tl.constexpr, wide: tl.constexpr, padded: tl.constexpr,
+    placed: tl.constexpr, ending: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     own = tl.program_id(0).to(tl.int64)
     sentence = own // beams
@@ -161,7 +166,10 @@ def _mix_nearest(
     whole = column < numbers
     state = tl.load(states + own * numbers + column, mask=whole, other=0.0)
     least, chosen = float("inf"), 0
-    for first in range(0, count, block):
+    compared = count
+    if ending:
+        compared = tl.where(tl.load(over + sentence) != 0, 0, count)
+    for first in range(0, compared, block):
         row = first + tl.arange(0, block)
         there = tl.load(norms + begin + row, mask=row < count, other=float("inf")) < float("inf")
         each = (begin + row)[:, None] * numbers + column[None, :]
@@ -207,9 +215,9 @@ def _squared(rows, states, numbers, found, count, width: tl.constexpr, wide: tl.
 
 @triton.jit(do_not_specialize=["count", "beams"])
 def _score(
-    queries, rows, levels, counts, normaliser, stretch, scores, after, nearest, largest, shift, count, beams, scale,
-    temperature, weight, slope, most, numbers: tl.constexpr, wide: tl.constexpr, tall: tl.constexpr,
-    block: tl.constexpr,
+    queries, rows, levels, counts, normaliser, stretch, over, scores, after, nearest, largest, shift, count, beams,
+    scale, temperature, weight, slope, most, numbers: tl.constexpr, wide: tl.constexpr, tall: tl.constexpr,
+    ending: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     sentence = tl.program_id(0).to(tl.int64)
     number, beam = tl.arange(0, wide), tl.arange(0, tall)
@@ -222,6 +230,8 @@ def _score(
     top = tl.full((tall,), float("-inf"), tl.float32)
     total = tl.zeros((tall,), tl.float32)
     end = tl.load(counts + sentence)
+    if ending:
+        end = tl.where(tl.load(over + sentence) != 0, 0, end)
     for first in range(0, end, block):
         row = first + tl.arange(0, block)
         there = row < end

@@ -17,7 +17,7 @@ from knnmt.search.nearest import BLOCK, least
 WIDEST = 1024  # numbers of a row: a block of wider ones has no room in a multiprocessor
 GROUP = 64  # rows whose least distance is kept
 SPARE = 8, 4  # rows or groups chosen beyond those asked for: so many, and one for so many of these
-CHOSEN = 128  # rows of a sentence that are compared at a time
+CHOSEN = 64, 4  # rows of a sentence that are compared at a time, by so many warps
 LEAST = 16  # queries that tensor cores multiply at least
 STRIP = BLOCK  # groups that one program compares its queries with; a whole number of `least`'s blocks
 WRITTEN = 1 << 28  # distances of groups that are written at a time
@@ -84,9 +84,10 @@ def of_sentences(values: Tensor, units: Tensor, norms: Tensor, queries: Tensor) 
     asked = Asked(queries.flatten(0, 1))
     found = torch.empty(batch, beams, total, device=queries.device)
     if found.numel():
-        _of_sentences[batch, triton.cdiv(total, CHOSEN)](
+        block, warps = CHOSEN
+        _of_sentences[batch, triton.cdiv(total, block)](
             values, units, norms, asked.rough.values, asked.rough.units, asked.squared, found, total, beams, width,
-            _padded(width), max(LEAST, 1 << (beams - 1).bit_length()), CHOSEN,
+            _padded(width), max(LEAST, 1 << (beams - 1).bit_length()), block, num_warps=warps,
         )  # fmt: skip
     return found
 

@@ -51,13 +51,15 @@ def test_every_system_does_all_its_work_at_so_small_a_weight(model: Model, store
         looked_up = mixed = 0
         original = SentenceLookup.mix
 
-        def count(self: SentenceLookup, states: States, *others: Tensor, original: Any = original) -> Tensor:
+        def count(
+            self: SentenceLookup, states: States, logits: Tensor, *others: Tensor | None, original: Any = original
+        ) -> Tensor:
             nonlocal looked_up, mixed
             looked_up += 1
             found = self.lookup.neighbours(self.query(states))
             assert bool((found.log_p > -torch.inf).any())
-            mixed += int((self.weight(found, *others) > 0).any())
-            after: Tensor = original(self, states, *others)
+            mixed += int((self.weight(found, logits, logits.logsumexp(dim=2)) > 0).any())
+            after: Tensor = original(self, states, logits, *others)
             return after
 
         with pytest.MonkeyPatch.context() as patch:

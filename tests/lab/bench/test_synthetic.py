@@ -131,7 +131,7 @@ def test_refusals(tmp_path: Path) -> None:
 def test_growth_in_words() -> None:
     def row(tokens: int, seconds: float, size: int) -> growth.Growth:
         spent, memory = Spread(seconds, seconds, seconds), Memory()
-        return growth.Growth("faster", tokens, 4, 2, 0.1, spent, spent, seconds, size, size, memory, memory)
+        return growth.Growth("faster", tokens, 4, 2, 0.1, spent, 0.1, spent, seconds, size, size, memory, memory)
 
     said = in_words([row(10**8, 0.02, 10**6), row(10**6, 0.01, 10**5)])
     assert "from 1,000,000 to 100,000,000 tokens, 100 times as many" in said
