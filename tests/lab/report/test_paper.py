@@ -115,8 +115,10 @@ def test_samples_of_a_text_make_a_curve() -> None:
             for d in other.domains
         ]}}
     )  # fmt: skip
-    found = worth.found([one, sample, other])["mini-de-en"]["Koran"]
-    assert sorted({point.segments for point in found}) == [100, 17560]
+    found = worth.found([one, sample, other])["mini-de-en"]
+    assert sorted({point.segments for point in found["Koran"]}) == [100, 17560]
+    cleaned = variant(one, "cleaned", {"base": "base", "faster-cleaned": "faster"}, train=["a/clean"])
+    assert list(worth.found([cleaned, one, sample])["mini-de-en"].items()) == list(found.items())
     rows = worth.tables([one, sample])["Stores of N segments, mini-de-en"][0].rows
     assert rows[0] == ["segments", "100", "17,560"]
     assert not worth.found([one])

@@ -44,14 +44,15 @@ def found(results: Sequence[Results]) -> dict[str, Worth]:
             place = parent(one, domain)
             if place != domain.name and train.get(domain.name) == known.get(place, train.get(domain.name)):
                 continue  # another build of the same texts
+            mine = [name for name in domain.systems if name in SHOWN]
+            if mine == [BASE]:
+                continue  # other texts, for other systems
             if place == domain.name:
                 titles[place] = domain.title
             else:
                 sampled.add((model_name(one), place))
             worth.setdefault(model_name(one), {}).setdefault(place, []).extend(
-                Point(domain.built.kept, name, system.value("BLEU"))
-                for name, system in domain.systems.items()
-                if name in SHOWN
+                Point(domain.built.kept, name, domain.systems[name].value("BLEU")) for name in mine
             )
     return {
         model: {titles.get(place, place): some for place, some in places.items() if (model, place) in sampled}
@@ -106,6 +107,7 @@ def _figure(worth: Worth, theme: Theme) -> "Figure":
         axes.set_title(f"{title}\n{SHOWN[BASE]}: {base:.1f}", fontsize=10)
         axes.set_xlabel("segments in the store")
     grid[0].set_ylabel("BLEU gained")
+    grid[0].set_ylim(top=1.08 * grid[0].get_ylim()[1])  # room for the number above the highest point
     handles, labels = grid[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), handletextpad=0.5)
     return figure
@@ -120,6 +122,9 @@ def _panel(axes: "Axes", points: list[Point], base: float, theme: Theme) -> None
             axes.plot(xs, ys, label=label, **look(system, system, theme) | {"markersize": 5})
     last = max((point for point in points if point.system == MAIN), key=lambda point: point.segments, default=None)
     if last is not None:
-        gained = last.bleu - base
-        axes.annotate(f"+{gained:.1f}", (last.segments, gained), (-4, 7), textcoords="offset points", ha="right")
+        top = max(point.bleu for point in points if point.segments == last.segments) - base
+        axes.annotate(
+            f"+{last.bleu - base:.1f}", (last.segments, top), (-4, 7), textcoords="offset points", ha="right",
+            color=look(MAIN, MAIN, theme)["color"],
+        )  # fmt: skip
     log_axis(axes, [point.segments for point in points])
