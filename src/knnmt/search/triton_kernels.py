@@ -36,7 +36,7 @@ def merge(tokens: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
     log_p = torch.empty_like(scores)
     width = scores.size(-1)
     if scores.numel():
-        _merge[scores.numel() // width,](tokens, scores, log_p, width, _padded(width))
+        _merge[scores.numel() // width,](tokens, scores, log_p, width, block_of(width))
     return tokens, log_p
 
 
@@ -44,7 +44,7 @@ def mix(logits: Tensor, normaliser: Tensor, tokens: Tensor, log_p: Tensor, weigh
     """`search.mix.mix`."""
     after, width = torch.empty_like(weight), tokens.size(-1)
     given = (each.contiguous() for each in (normaliser, tokens, log_p, weight))
-    _mix[weight.numel(),](logits, *given, after, width, logits.size(-1), _padded(width))
+    _mix[weight.numel(),](logits, *given, after, width, logits.size(-1), block_of(width))
     return after
 
 
@@ -66,7 +66,7 @@ def mix_nearest(
     _mix_nearest[batch * beams,](
         states.contiguous(), rows, norms, lists, tokens, log_p, logits, normaliser.contiguous(),
         tokens if places is None else places, norms if over is None else over, after, nearest, rows.size(1),
-        lists.size(1), beams, width, logits.size(2), unit, *falling, numbers, _padded(numbers), _padded(width),
+        lists.size(1), beams, width, logits.size(2), unit, *falling, numbers, block_of(numbers), block_of(width),
         places is not None, over is not None, LEAST,
     )  # fmt: skip
     return after, nearest
@@ -89,8 +89,8 @@ def mix_softmax(
     after, nearest, largest, shift = (queries.new_empty(batch, beams) for _ in range(4))
     _score[batch,](
         queries.contiguous(), rows, levels, counts, normaliser.contiguous(), stretch, counts if over is None else over,
-        levelled, after, nearest, largest, shift, count, beams, scale, temperature, *falling, numbers, _padded(numbers),
-        _padded(beams), over is not None, SCORED[0], num_warps=SCORED[1],
+        levelled, after, nearest, largest, shift, count, beams, scale, temperature, *falling, numbers,
+        block_of(numbers), block_of(beams), over is not None, SCORED[0], num_warps=SCORED[1],
     )  # fmt: skip
     _spread[batch * beams,](
         levelled, largest, shift, tokens, counts, tokens if places is None else places, logits, count, beams,
@@ -105,13 +105,13 @@ def squared(rows: Tensor, states: Tensor, numbers: Tensor) -> Tensor:
     found = torch.zeros(numbers.shape, device=numbers.device)
     if found.numel():
         grid = queries, triton.cdiv(count, ROWS)
-        _squared[grid](rows, states.contiguous(), numbers.contiguous(), found, count, width, _padded(width), ROWS)
+        _squared[grid](rows, states.contiguous(), numbers.contiguous(), found, count, width, block_of(width), ROWS)
     return found
 
 
-def _padded(size: int) -> int:
+def block_of(size: int, least: int = LEAST) -> int:
     """The next power of two, which is what kernels are made for."""
-    return max(LEAST, 1 << (size - 1).bit_length())
+    return max(least, 1 << (size - 1).bit_length())
 
 
 @triton.jit

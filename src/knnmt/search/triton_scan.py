@@ -13,12 +13,13 @@ import triton.language as tl
 from torch import Tensor
 
 from knnmt.search.nearest import BLOCK, least
+from knnmt.search.triton_kernels import block_of
 
 WIDEST = 1024  # numbers of a row: a block of wider ones has no room in a multiprocessor
 GROUP = 64  # rows whose least distance is kept
 SPARE = 8, 4  # rows or groups chosen beyond those asked for: so many, and one for so many of these
 CHOSEN = 64, 4  # rows of a sentence that are compared at a time, by so many warps
-LEAST = 16  # queries that tensor cores multiply at least
+NUMBERS = 32  # bytes of a row that tensor cores multiply at least
 STRIP = BLOCK  # groups that one program compares its queries with; a whole number of `least`'s blocks
 WRITTEN = 1 << 28  # distances of groups that are written at a time
 MADE = 1 << 17  # rows whose bytes are made at a time
@@ -59,7 +60,7 @@ def nearest(rows: Tensor, bytes_of: Rough, norms: Tensor, queries: Tensor, count
     """
     most = min(count, len(rows))
     stretch = max(1, WRITTEN // max(1, len(queries)) // STRIP) * STRIP * GROUP
-    asked = Asked(queries)
+    asked = Queries(queries)
     found = []
     for first in range(0, len(rows), stretch):
         some = slice(first, first + stretch)
@@ -81,18 +82,18 @@ def of_sentences(values: Tensor, units: Tensor, norms: Tensor, queries: Tensor) 
     """The squared distances, roughly, of queries (B, K, d) to the rows of their sentence: values (B, N, d), units and
     norms (B, N), as `Rough` and `nearest` have them. (B, K, N)."""
     (batch, beams, width), total = queries.shape, values.size(1)
-    asked = Asked(queries.flatten(0, 1))
+    asked = Queries(queries.flatten(0, 1))
     found = torch.empty(batch, beams, total, device=queries.device)
     if found.numel():
         block, warps = CHOSEN
         _of_sentences[batch, triton.cdiv(total, block)](
             values, units, norms, asked.rough.values, asked.rough.units, asked.squared, found, total, beams, width,
-            _padded(width), max(LEAST, 1 << (beams - 1).bit_length()), block, num_warps=warps,
+            block_of(width, NUMBERS), block_of(beams), block, num_warps=warps,
         )  # fmt: skip
     return found
 
 
-class Asked:
+class Queries:
     """Queries (Q, d), as they are and in bytes."""
 
     def __init__(self, queries: Tensor) -> None:
@@ -100,7 +101,7 @@ class Asked:
         self.rough = rough(self.queries)
 
 
-def _of(rows: Tensor, bytes_of: Rough, norms: Tensor, asked: Asked, count: int) -> tuple[Tensor, Tensor]:
+def _of(rows: Tensor, bytes_of: Rough, norms: Tensor, asked: Queries, count: int) -> tuple[Tensor, Tensor]:
     """The same among rows that are compared at once."""
     groups = _groups(bytes_of, norms, asked)
     chosen = least(groups, min(count + spare(count), triton.cdiv(len(rows), GROUP)))[1].sort(dim=1).values
@@ -108,12 +109,12 @@ def _of(rows: Tensor, bytes_of: Rough, norms: Tensor, asked: Asked, count: int) 
     return squared, chosen.gather(1, at // GROUP) * GROUP + at % GROUP
 
 
-def _groups(rows: Rough, norms: Tensor, asked: Asked) -> Tensor:
+def _groups(rows: Rough, norms: Tensor, asked: Queries) -> Tensor:
     """The least squared distance, roughly, of each query to each group of rows; infinite for those that fill the last
     strip. (Q, groups)."""
     (total, width), count = rows.values.shape, len(asked.queries)
     strips = triton.cdiv(total, GROUP * STRIP)
-    wide = _padded(width)
+    wide = block_of(width, NUMBERS)
     tall, stages = (128, 4) if wide <= 256 else (128, 3) if wide <= 512 else (64, 2)
     found = torch.empty(count, strips * STRIP, device=norms.device)
     _least_of_groups[triton.cdiv(count, tall), strips](
@@ -123,19 +124,14 @@ def _groups(rows: Rough, norms: Tensor, asked: Asked) -> Tensor:
     return found
 
 
-def _members(rows: Tensor, norms: Tensor, asked: Asked, chosen: Tensor) -> Tensor:
+def _members(rows: Tensor, norms: Tensor, asked: Queries, chosen: Tensor) -> Tensor:
     """Squared distances of each query to the rows of the groups chosen for it (Q, C). (Q, C·GROUP)."""
     (total, width), (count, groups) = rows.shape, chosen.shape
     found = torch.empty(count, groups * GROUP, device=rows.device)
     _of_members[count, groups](
-        rows, norms, asked.queries, chosen.contiguous(), found, total, groups, width, _padded(width), GROUP
+        rows, norms, asked.queries, chosen.contiguous(), found, total, groups, width, block_of(width, NUMBERS), GROUP
     )
     return found
-
-
-def _padded(width: int) -> int:
-    """The next power of two, which tensor cores multiply."""
-    return max(32, 1 << (width - 1).bit_length())
 
 
 @triton.jit(do_not_specialize=["total", "count"])
