@@ -96,7 +96,6 @@ class Window:
 def quality(window: Window) -> Iterator[Job]:
     """All runs that give scores."""
     both: list[Path | None] = [None, *([window.base] if window.base is not None else [])]
-    yield window.reproduce(0, "published", "it-knn", None)  # the longest of all
     for place, model in enumerate(both):
         for domain in ("it", "bible", "koran", "subtitles"):  # the default beside what it is compared with
             named = ("--systems", "similar,similar-learned,knn,faster", "--no-vary")
@@ -110,21 +109,17 @@ def quality(window: Window) -> Iterator[Job]:
             "--precision", "float32",
         ),
     )  # fmt: skip
-    yield window.reproduce(11, "sizes", "koran-10000", None)
-    for variant in ("it-cosine", "it-exact", "it-output", "it-cleaned", "subtitles-cosine"):
-        yield window.reproduce(12, "published", variant, None)
-    for variant in ("exact", "output", "cleaned"):
-        for domain in DOMAINS:
-            yield window.reproduce(15, "published", f"{domain}-{variant}", None)
+    for model in both:
+        for place, variant in enumerate(("cosine", "knn", "m512", "m2048")):
+            for domain in ("it", "bible", "koran", "subtitles"):
+                yield window.reproduce(12 + place, "published", f"{domain}-{variant}", model)
     for size in SIZES:
         for domain in DOMAINS:
-            if (domain, size) != ("koran", "10000"):
-                yield window.reproduce(20, "sizes", f"{domain}-{size}", None)
+            yield window.reproduce(20, "sizes", f"{domain}-{size}", None)
     for model in both:
-        for variant in ("cosine", "m512", "knn", "m2048"):
+        for variant in ("exact", "output", "cleaned"):
             for domain in DOMAINS:
-                rank = 60 if (domain, variant) == ("it", "knn") else 25  # the longest of all
-                yield window.reproduce(rank, "published", f"{domain}-{variant}", model)
+                yield window.reproduce(25, "published", f"{domain}-{variant}", model)
     for size in ("m32", "m2048", "m128", "m8"):
         for domain in DOMAINS:
             yield window.reproduce(40, "clusters", f"{domain}-{size}", None)
@@ -143,13 +138,13 @@ def speed(window: Window) -> list[Job]:
     every = f"{steps},similar,knn"
     some = ["--pairs", "4", "--segments", "128", "--batch-size", "64", "--sweep"]
     asked: dict[str, tuple[int, list[str]]] = {
+        "memory": (40, ["--systems", every, "--memory", str(window.arguments.memory)]),
+        "batch": (60, ["--systems", "base,fast,faster,similar", "--pairs", "2", "--segments", "64", "--sweep",
+                       "batch-size=1,4,16,64"]),
+        "systems": (40, ["--systems", every, "--pairs", "10", "--segments", "192", "--batch-size", "64"]),
         "k": (40, ["--systems", steps, *some, "k=8,32,128,512"]),
         "length": (40, ["--systems", steps, *some, "length=10,30,60,120"]),
         "c": (25, ["--systems", "base,fast", *some, "c=16,64,256,512"]),
-        "memory": (40, ["--systems", every, "--memory", str(window.arguments.memory)]),
-        "systems": (40, ["--systems", every, "--pairs", "10", "--segments", "192", "--batch-size", "64"]),
-        "batch": (60, ["--systems", "base,fast,faster,similar", "--pairs", "2", "--segments", "64", "--sweep",
-                       "batch-size=1,4,16,64"]),
     }  # fmt: skip
     return [
         Job(0, f"gpu-{name}", window.knnmt(

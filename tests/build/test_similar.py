@@ -54,14 +54,22 @@ def test_narrow_keys_stand_for_the_keys(model: Model, tmp_path: Path, side: str)
     projected = (
         part[f"{side}_keys"].astype(np.float64) @ part[f"small_{side}_projection"] - part[f"small_{side}_middle"]
     )
-    assert np.abs(part[f"small_{side}"] - projected).max() <= 0.51  # rounded, and all inside a byte
+    if side == "source":
+        assert np.abs(part["small_source"] - projected).max() <= 0.51  # rounded, and all inside a byte
+        return
+    low, high = part["small_target"] % 16, part["small_target"] >> 4 & 15
+    numbers = ((np.stack((low, high), axis=2) ^ 8) - 8).reshape(projected.shape)
+    assert np.abs(numbers - projected.clip(-8, 7)).max() <= 0.51
+    assert np.abs(projected.mean(axis=0) + 0.5).max() < 0.1  # the middle of -8 and 7
+    assert (np.abs(numbers + 0.5) < 7.5).mean() > 0.9  # few are cut off
 
 
-def test_a_projection_keeps_what_varies_most_and_the_size_of_distances() -> None:
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_projection_keeps_what_varies_most_and_the_size_of_distances(turned: bool) -> None:
     rng = np.random.default_rng(0)
     states = rng.normal(size=(3000, 12)) * np.r_[[5.0, 4.0, 3.0], np.full(9, 0.2)]
     states = (states @ np.linalg.qr(rng.normal(size=(12, 12)))[0]).astype(np.float16)
-    narrow = states.astype(np.float64) @ principal(states, 3)
+    narrow = states.astype(np.float64) @ principal(states, 3, turned=turned)
     far = np.square(states[:1500].astype(np.float64) - states[1500:]).sum(axis=1)
     near = np.square(narrow[:1500] - narrow[1500:]).sum(axis=1)
     assert np.corrcoef(far, near)[0, 1] > 0.99
@@ -72,9 +80,11 @@ def test_narrow_keys_are_the_same_with_any_number_of_threads() -> None:
     """Threads of NumPy's own are set by the environment, as Ray sets them for its workers."""
     program = """
 import hashlib, numpy as np
-from knnmt.build.similar import find
+from knnmt.build.similar import in_bytes, in_halves, principal
 states = np.random.default_rng(0).normal(size=(20_000, 256)).astype(np.float16)
-print(*(hashlib.sha256(each.tobytes()).hexdigest() for each in find(states, 32, 1, {workers}, 1 << 29)))
+found = in_bytes(states, principal(states, 32, 1), {workers}, 1 << 29)
+found += in_halves(states, principal(states, 64, 1, turned=True))
+print(*(hashlib.sha256(each.tobytes()).hexdigest() for each in found))
 """
     found = set()
     for threads in ("1", "2"):
@@ -105,7 +115,8 @@ def test_a_budget_decides_how_wide_target_keys_are(model: Model, tmp_path: Path)
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     wide = built(model, tmp_path / "a")
-    assert wide.parts[0].sizes["target_small"] == min(wide.parts[0].sizes["width"], LEAST)
+    assert wide.parts[0].sizes["target_small"] == min(wide.parts[0].sizes["width"] // 2, LEAST)
+    assert wide.parts[0].sizes["target_numbers"] == 2 * wide.parts[0].sizes["target_small"]
     budget = opened(wide) + 4 * 10**5
     narrow = built(model, tmp_path / "b", budget=budget)
     assert opened(narrow) <= budget
@@ -124,7 +135,8 @@ def test_all_that_is_opened_is_a_small_share_of_16_bit_keys(width: int, most: fl
         "Context", SimpleNamespace(width=width, vocabulary=32_000, settings=settings, common=lambda _: totals)
     )
     sizes = {"segments": entries // 25, "entries": entries, "tokens": entries, "links": entries, "width": width}
-    sizes |= {f"{side}_small": similar._width(context, side) for side in ("source", "target")}
+    sizes |= {f"{side}_small": similar._size(context, side) for side in ("source", "target")}
+    sizes["target_numbers"] = similar.numbers_of(sizes["target_small"], width)
     sizes |= {f"{side}_vocabulary": 32_000 for side in ("source", "target")}
     opened = sum(similar._bytes(name, sizes) for name in SYSTEMS["similar"].arrays)
     assert sizes["target_small"] >= 64

@@ -19,7 +19,8 @@ class Limits:
     """What a sentence sees: whole segments, the best segments, tokens to choose from, when a type is too common, and
     how many postings are walked.
 
-    by_state: so many times c more are taken by distance alone; taken: where no c is given, so many for all tokens of a
+    by_state: so many times c more are taken by distance alone; farther: what is added to the squared distance of an
+    entry whose segment has nothing in common with the sentence; taken: where no c is given, so many for all tokens of a
     sentence, and at least so many for each
     """
 
@@ -31,6 +32,7 @@ class Limits:
     alike: float = 2.0
     by_state: float = 0.5
     taken: tuple[int, int] = (300, 8)
+    farther: float = 0.0
 
 
 def gathered(store: Store, projections: dict[str, NDArray[np.float32]]) -> Store:
@@ -39,8 +41,10 @@ def gathered(store: Store, projections: dict[str, NDArray[np.float32]]) -> Store
     for side, matrix in projections.items():
         keys = store[f"{side}_keys"].astype(np.float64) @ matrix
         low, high = keys.min(axis=0, initial=0), keys.max(axis=0, initial=0)
-        step = max((high - low).max() / 254, 1e-12)
-        made[f"small_{side}"] = np.rint((keys - (low + high) / 2) / step).astype(np.int8)
+        halves = side == "target" and matrix.shape[1] % 2 == 0  # two numbers in a byte
+        step = max((high - low).max() / (14 if halves else 254), 1e-12)
+        numbers = np.rint((keys - (low + high) / 2) / step).astype(np.int8)
+        made[f"small_{side}"] = numbers[:, ::2] % 16 + 16 * numbers[:, 1::2] if halves else numbers
         made[f"small_{side}_projection"] = (matrix / step).astype(np.float32)
         made[f"small_{side}_middle"] = ((low + high) / 2 / step).astype(np.float32)
         made[f"small_{side}_step"] = np.array([step], np.float32)
@@ -74,7 +78,10 @@ def segments_of(store: Store) -> Store:
 def distance(store: Store, side: str, row: int, state: States) -> float:
     """The squared distance of a state to a narrow key."""
     narrow = state.astype(np.float64) @ store[f"small_{side}_projection"] - store[f"small_{side}_middle"]
-    return float(store[f"small_{side}_step"][0]) ** 2 * squared(store[f"small_{side}"][row].astype(np.float64), narrow)
+    numbers = store[f"small_{side}"][row].tolist()
+    if len(numbers) < len(narrow):
+        numbers = [(byte >> half & 15 ^ 8) - 8 for byte in numbers for half in (0, 4)]
+    return float(store[f"small_{side}_step"][0]) ** 2 * squared(np.array(numbers, np.float64), narrow)
 
 
 def likeness(store: Store, ids: Sequence[int], hidden: set[int], limits: Limits) -> list[float]:
@@ -102,8 +109,8 @@ def likeness(store: Store, ids: Sequence[int], hidden: set[int], limits: Limits)
 
 def seen(
     store: Store, ids: Sequence[int], states: States, settings: Settings, limits: Limits, removed: NDArray[np.bool_]
-) -> set[int]:
-    """The entries that a sentence sees."""
+) -> dict[int, float]:
+    """The entries that a sentence sees, and what is added to the squared distance of each."""
     spans = [span(store["target_offsets"], number) for number in range(len(store["target_offsets"]) - 1)]
     hidden = {number for number, entries in enumerate(spans) if all(removed[entry] for entry in entries)}
     alike = likeness(store, ids, hidden, limits)
@@ -126,7 +133,12 @@ def seen(
         nearest = sorted((some, place) for place, some in enumerate(far))
         for _, place in sorted(rank)[:c] + nearest[: math.ceil(limits.by_state * c)]:
             entries |= {int(store["link_entries"][link]) for link in span(store["link_offsets"], offered[place])}
-    return {entry for entry in entries if not removed[entry]}
+    return {
+        entry: limits.farther * (1 - alike[number])
+        for number, own in enumerate(spans)
+        for entry in own
+        if entry in entries and not removed[entry]
+    }
 
 
 def similar(
@@ -139,9 +151,9 @@ def similar(
         Neighbour(
             entry,
             int(store["target_ids"][entry]),
-            transformed(distance(store, "target", entry, queried(state, settings)), settings),
+            transformed(distance(store, "target", entry, queried(state, settings)) + farther, settings),
         )
-        for entry in seen(store, ids, states, settings, limits, removed)
+        for entry, farther in seen(store, ids, states, settings, limits, removed).items()
     ]
     found.sort(key=lambda neighbour: (neighbour.token, neighbour.entry))
     return Found(found, min((neighbour.distance for neighbour in found), default=math.inf))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from knnmt.retrieval.session import Retriever
 from knnmt.search import backend, compiled_softmax
-from knnmt.search.matches import Asked, Index, Limits, PartIndex
+from knnmt.search.matches import ALIKE, Asked, Index, Limits, PartIndex
 from knnmt.search.mix import merge
 from knnmt.settings import Metric
 from knnmt.systems import similar as system
@@ -37,7 +37,7 @@ def drawn(seed: int, metric: Metric = "squared", width: int = 8, batch: int = 3)
         arrays[f"{side}_keys"] = (arrays[f"{side}_keys"] + noise).astype(np.float16)
     matrices = {
         side: np.linalg.qr(rng.normal(size=(width, size)))[0].astype(np.float32)
-        for side, size in (("source", min(width, 4)), ("target", min(width, 5)))
+        for side, size in (("source", min(width, 4)), ("target", min(width, 4 + seed % 3)))
     }
     return replace(case, arrays=arrays | similar.gathered(arrays, matrices))
 
@@ -52,7 +52,7 @@ def limited(limits: similar.Limits) -> Any:
     """The system, bound by these limits."""
     named: dict[str, Any] = {
         "BEST": limits.best, "OFFERED": limits.offered, "COMMON": limits.common, "WORK": limits.work,
-        "ALIKE": limits.alike, "BY_STATE": limits.by_state, "TAKEN": limits.taken[0], "LEAST": limits.taken[1],
+        "LIKENESS": limits.alike, "BY_STATE": limits.by_state, "TAKEN": limits.taken[0], "LEAST": limits.taken[1],
     }  # fmt: skip
     return patch.multiple(system, **named)
 
@@ -70,6 +70,7 @@ def assert_as_oracle(
     with tempfile.TemporaryDirectory() as folder, limited(limits):
         store = case.write(Path(folder) / "store")
         retriever = Retriever(store, torch.device(device), chosen, left_out=left_out)
+        limits = replace(limits, farther=system.FARTHER * retriever.live.view.typical)
         ours, found = case.mixed(retriever), case.found(retriever)
     for row in range(len(case.ids)):
         for beam in range(case.states.shape[1]):
@@ -190,17 +191,19 @@ def test_a_sentence_needs_no_memory_for_segments_that_it_does_not_come_across() 
     # token 1 was not walked, but counts: segment 1 has 3 + 4 and is better than segment 0, which has 5
     assert found.segments.tolist() == [[far + 1, far]]
     assert [set(row) for row in found.tokens.tolist()] == [{1}, {2}]
+    assert found.segments_alike.tolist() == [[ALIKE, round(5 / 7 * ALIKE)]]
+    assert found.tokens_alike.tolist() == [[ALIKE, ALIKE], [ALIKE, ALIKE]]
 
 
 def test_short_sentences_take_more_for_each_token() -> None:
-    assert system._suited(torch.tensor([1, 10, 30, 200])).tolist() == [240, 24, 8, 8]
+    assert system._suited(torch.tensor([1, 10, 30, 200])).tolist() == [120, 12, 6, 6]
 
 
 def test_long_sentences_reach_farther_in_a_large_store() -> None:
     lengths = torch.tensor([1, 10, 20, 30, 200])
-    assert system._stretch(lengths, 10_000).tolist() == pytest.approx([1.0, 1.0, 2.0, 3.0, 3.0])
+    assert system._stretch(lengths, 10_000).tolist() == pytest.approx([1.0, 1.0, 1.5, 2.0, 2.0])
     assert torch.equal(system._stretch(lengths, 99_999), system._stretch(lengths, 10_000))
-    assert system._stretch(lengths, 6_000).tolist() == pytest.approx([1.0, 1.0, 1.5, 2.0, 2.0])
+    assert system._stretch(lengths, 6_000).tolist() == pytest.approx([1.0, 1.0, 1.25, 1.5, 1.5])
     assert system._stretch(lengths, 2_000).tolist() == [1.0] * 5
 
 

@@ -1,6 +1,5 @@
-"""Stores in other shapes than a build makes: of several parts, and of the first format."""
+"""Stores in other shapes than a build makes: of several parts, and of older formats."""
 
-import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,11 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from knnmt.datastore import Datastore
-from knnmt.files import digest
-from knnmt.store.manifest import ALIGNER, MANIFEST, aligner_name, aligner_of, journal_name, publish, read_manifest
+from knnmt.store import arrays
+from knnmt.store.manifest import ALIGNER, aligner_name, aligner_of, journal_name, publish, read_manifest, seal
 
 from ..build.examples import written
 from ..oracle import datastore as oracle
+from .forging import content_of, forge
 
 
 def of_one_part(folder: Path, seed: int, counts: Sequence[int]) -> list[Path]:
@@ -44,7 +44,7 @@ def joined(folder: Path, paths: Sequence[Path]) -> Datastore:
 
 def in_format_1(store: Path) -> None:
     """Make a store of one part what builds once made: the aligner in the part, the journal named after the part."""
-    content = json.loads((store / MANIFEST).read_bytes())["knnmt"]
+    content = content_of(store)
     (part,) = content["parts"]
     aligner, journal = content.pop("aligner"), store / content.pop("journal")
     if aligner is not None:
@@ -53,7 +53,19 @@ def in_format_1(store: Path) -> None:
         part["files"] = dict(sorted((part["files"] | {ALIGNER: aligner}).items()))
     if journal.exists():
         journal.rename(store / part["name"].replace("part-", "journal-"))
-    content["format"] = 1
-    own = digest(json.dumps(content).encode())
-    signed = json.dumps({"knnmt": content, "checksum": own}, indent=1).encode() + b"\n"
-    (store / MANIFEST).write_bytes(signed)
+    forge(store, content | {"format": 1})
+
+
+def in_format_2(store: Path) -> None:
+    """Make a store of one part, in which nothing was taught, what builds once made: a number in each byte of a narrow
+    key."""
+    (part,) = read_manifest(store).parts
+    folder = store / part.name
+    halves = np.array(arrays.read(folder / "small_target.npy"))
+    numbers = ((np.stack((halves & 15, halves >> 4 & 15), axis=2) ^ 8) - 8).reshape(len(halves), -1)
+    arrays.write(folder / "small_target.npy", numbers.astype(np.int8))
+    sizes = {name: size for name, size in part.sizes.items() if name != "target_numbers"}
+    sealed = seal(folder, sizes | {"target_small": numbers.shape[1]})
+    folder.rename(store / sealed.name)
+    parts, journal = [sealed.model_dump(mode="json")], journal_name([sealed])
+    forge(store, content_of(store) | {"format": 2, "parts": parts, "journal": journal})

@@ -22,9 +22,10 @@ from knnmt.store.memories import ROOM, Memories
 from knnmt.store.numbering import Numbering
 from knnmt.store.schema import sizes_of
 from knnmt.store.store import Store
+from knnmt.translate import TranslateSettings, Translator
 
 from ..build.examples import parallel_text
-from .examples import in_format_1, joined
+from .examples import in_format_1, in_format_2, joined
 
 SETTINGS = BuildSettings(clean=None, cluster_size=4, k_max=None, systems=("fast", "knn"))
 CUT = 17  # of 40 segments, those of the first part
@@ -181,7 +182,7 @@ def test_sizes_are_those_of_the_shapes(whole: Datastore) -> None:
         sizes_of(part.folder, known | {"segments": 3})
 
 
-# ---------------------------------------------------------------------------------------------------- the first format
+# ------------------------------------------------------------------------------------------------------ older formats
 
 
 def test_a_store_of_the_first_format_opens_and_is_taught(whole: Datastore, model: Model) -> None:
@@ -205,12 +206,36 @@ def test_compaction_writes_the_next_format(whole: Datastore, model: Model) -> No
     old = Datastore.open(whole.path)
     old.add([NEW], model)
     old.compact(model)
-    assert json.loads((whole.path / MANIFEST).read_bytes())["knnmt"]["format"] == 2
+    assert json.loads((whole.path / MANIFEST).read_bytes())["knnmt"]["format"] == 3
     new = Datastore.open(whole.path)
     assert new.find("lesson-1") == NEW
     assert new.learns
     assert new.add([Segment("die Katze schläft", "the small tree")], model).new == 1
     assert list(new.verify())
+
+
+def test_narrow_keys_of_format_2_find_the_same_and_parts_added_to_them_are_alike(
+    model: Model, made: Path, tmp_path: Path
+) -> None:
+    settings = SETTINGS.model_copy(update={"systems": ("similar",)})
+    build([made / "whole" / "corpus.tsv"], model, tmp_path / "new", "de-en", settings)
+    shutil.copytree(tmp_path / "new", tmp_path / "old")
+    in_format_2(tmp_path / "old")
+    stores = [Datastore.open(tmp_path / name) for name in ("new", "old")]
+    numbers = stores[0].sizes["target_numbers"]
+    assert [store.sizes["target_small"] for store in stores] == [numbers // 2, numbers]
+    assert stores[1].sizes["target_numbers"] == numbers
+    texts = [segment.source for segment in stores[0].segments()][:8]
+    options = TranslateSettings(exact=False, max_length=12)
+    new, old = (Translator(model, store).translate(texts, options) for store in stores)
+    assert [one.text for one in old] == [one.text for one in new]
+    assert [one.score for one in old] == pytest.approx([one.score for one in new], abs=1e-5)
+    stores[1].add([NEW], model)
+    stores[1].compact(model)
+    sizes = [part.sizes for part in Datastore.open(tmp_path / "old").parts]
+    assert [(one["target_small"], one["target_numbers"]) for one in sizes] == [(numbers, numbers)] * len(sizes)
+    assert json.loads((tmp_path / "old" / MANIFEST).read_bytes())["knnmt"]["format"] == 3
+    assert Translator(model, Datastore.open(tmp_path / "old")).translate([NEW.source])[0].text == NEW.target
 
 
 # ------------------------------------------------------------------------------------------------------------- memories

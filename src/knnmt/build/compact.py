@@ -31,7 +31,7 @@ from knnmt.build.pieces import Here
 from knnmt.build.read import Corpus
 from knnmt.build.seal import sealed_part
 from knnmt.build.settings import BuildSettings
-from knnmt.build.similar import projection, segments_of_tokens, spread
+from knnmt.build.similar import projection, segments_of_tokens, share_size, spread
 from knnmt.corpus import Languages, Segment
 from knnmt.csr import Int64, offsets_of
 from knnmt.errors import StoreError, writing_to
@@ -148,6 +148,8 @@ def _share(context: Context, store: Store, change: _Change) -> None:
     first = store.parts[0]
     names = [name for side in merging.SIDES for name in projection(side) if name in first]
     context.share(**{name: np.asarray(first[name]) for name in names})
+    for side in merging.SIDES if names else ():
+        share_size(context, side, first.sizes[f"{side}_small"])
     content: list[merging.Arrays] = [*store.parts]
     totals = [store.sizes.get(name, 0) for name in ("segments", "entries", "tokens", "links")]
     if change.lessons:

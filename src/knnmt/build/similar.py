@@ -1,8 +1,10 @@
-"""Stage `similar`: narrow keys in bytes, and the words of the segments, weighted.
+"""Stage `similar`: narrow keys, and the words of the segments, weighted.
 
-Keys of both sides are projected to their principal components, so that little is lost of the distances between them,
-and kept in bytes. What the projection takes from a typical distance it gives back by a factor, so that distances, and
-with them temperatures, mean what they mean between whole keys. Segments are compared as a search engine does (BM25,
+Keys of both sides are projected to their principal components, so that little is lost of the distances between them.
+On the source side each number is kept in a byte; on the target side two numbers are. There the components are turned
+at random, so that all numbers vary alike and none wastes its few bits. What the projection takes from a typical
+distance it gives back by a factor, so that distances, and with them temperatures, mean what they mean between whole
+keys. Segments are compared as a search engine does (BM25,
 Robertson et al. 1994), over the ids of the source tokens that have links: each keeps its share in the score.
 
 The parts of a store share the projections, which are found from the first, and weigh types by the whole store: their
@@ -12,7 +14,6 @@ distances and scores can be compared.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,10 +34,12 @@ COMPARED = 1 << 12  # of them at a time; and those whose distances are to be kep
 ROWS = 1 << 14  # keys that are projected at a time
 K1, B = 1.2, 0.75  # of BM25: how soon more of the same word says no more, and how much long segments are held back
 SHARE = 512  # of a point of BM25: shares are whole numbers, whose sum is the same in any order
-STEP = 8  # numbers that the width of a target key is a multiple of
-LEAST, MOST = 32, 128  # numbers of a target key, where no budget is given
+STEP = 8  # bytes that the size of a target key is a multiple of
+LEAST, MOST = 32, 128  # bytes of a target key, where no budget is given
 WIDE = 256  # numbers of a state: wider ones have more to leave out
 LARGEST = 127  # of a byte; the numbers of later parts may lie outside the range of the first
+LOW, HIGH = -8, 7  # of half a byte
+DEVIATIONS = 0.3352  # between two of 16 numbers that stand for a normal distribution with the least error (Max 1960)
 # what `similar` opens besides keys: its size decides how much room is left for these
 OPENED = (
     "target_ids", "target_offsets", "type_offsets", "link_offsets", "link_entries",
@@ -63,19 +66,45 @@ def make_similar(context: Context) -> None:
         shared = {name: np.asarray(context.common(name)) for name in projection(side)}
         context.write(**shared)
         matrix, middle, _ = shared.values()
-        whole = context.create(f"small_{side}", "int8", (len(states), len(middle)))
+        size = int(context.common(f"small_{side}_size")[0])
+        whole = context.create(f"small_{side}", "int8", (len(states), size))
         for at, some in _projected(states, matrix, context.workers, context.settings.memory):
-            whole[at : at + len(some)] = np.rint(some - middle).clip(-LARGEST, LARGEST)
+            numbers = np.rint(some - middle)
+            whole[at : at + len(some)] = (
+                packed(numbers.clip(LOW, HIGH)) if size < len(middle) else numbers.clip(-LARGEST, LARGEST)
+            )
             advance(len(some))
+
+
+def packed(numbers: NDArray[Any]) -> NDArray[np.int8]:
+    """Two whole numbers from -8 to 7 in each byte, the first in the lower half. (N, 2n) to (N, n)."""
+    both = numbers.astype(np.int8)
+    return both[:, ::2] & 15 | both[:, 1::2] << 4
 
 
 def find_projections(context: Context) -> None:
     """Find what makes narrow keys of states, from those of a part, for all parts."""
     settings = context.settings
     for side in ("source", "target"):
-        states, size = context[f"{side}_keys"], _width(context, side)
-        found = find(states, size, settings.seed, context.workers, settings.memory)
+        states, size = context[f"{side}_keys"], _size(context, side)
+        numbers = size if side == "source" else numbers_of(size, context.width)
+        matrix = principal(states, numbers, settings.seed, turned=numbers > size)
+        if numbers > size:
+            found = in_halves(states, matrix)
+        else:
+            found = in_bytes(states, matrix, context.workers, settings.memory)
         context.share(**dict(zip(projection(side), found, strict=True)))
+        share_size(context, side, size)
+
+
+def share_size(context: Context, side: str, size: int) -> None:
+    """Tell all parts how many bytes a narrow key has."""
+    context.share(**{f"small_{side}_size": np.array([size])})
+
+
+def numbers_of(size: int, width: int) -> int:
+    """How many numbers a target key of so many bytes has, of states of so many numbers."""
+    return max(1, min(2 * size, width - width % 2))
 
 
 def projection(side: str) -> list[str]:
@@ -86,14 +115,22 @@ def projection(side: str) -> list[str]:
     return [f"small_{side}_{name}" for name in ("projection", "middle", "step")]
 
 
-def find(states: NDArray[Any], size: int, seed: int, workers: int, memory: int) -> tuple[Float32, Float32, Float32]:
-    """The projection of states (N, d) to their principal components, in steps such that all fit into bytes."""
-    matrix = principal(states, size, seed)
+def in_bytes(states: NDArray[Any], matrix: Float32, workers: int, memory: int) -> tuple[Float32, Float32, Float32]:
+    """A projection (d, p) of states (N, d) in steps such that all numbers fit into bytes."""
     edges = np.array([(some.min(axis=0), some.max(axis=0)) for _, some in _projected(states, matrix, workers, memory)])
     low, high = edges[:, 0].min(axis=0), edges[:, 1].max(axis=0)
     # one step for all numbers: those that vary little are small, and need few
     step = np.float32(max(float((high - low).max()) / 254, 1e-12))
     return matrix / step, (low + high) / 2 / step, np.array([step])
+
+
+def in_halves(states: NDArray[Any], matrix: Float32) -> tuple[Float32, Float32, Float32]:
+    """A projection (d, p) of states (N, d) in steps such that numbers are best kept in half a byte."""
+    rows = torch.from_numpy(states[:: max(1, len(states) // SAMPLE)].astype(np.float64))
+    sample = alone(lambda: rows @ torch.from_numpy(matrix).double())
+    step = np.float32(max(DEVIATIONS * float(sample.std(dim=0, correction=0).mean()), 1e-12))
+    middle = sample.mean(dim=0) / float(step) - (LOW + HIGH) / 2
+    return matrix / step, middle.float().numpy(), np.array([step])
 
 
 def _projected(states: NDArray[Any], matrix: Float32, workers: int, memory: int) -> Iterator[tuple[int, Float32]]:
@@ -112,16 +149,22 @@ def _projected(states: NDArray[Any], matrix: Float32, workers: int, memory: int)
     yield from parallel(project, ((start, cost) for start in range(0, len(states), ROWS)), workers, memory)
 
 
-def principal(states: NDArray[Any], size: int, seed: int = 0) -> Float32:
+def principal(states: NDArray[Any], size: int, seed: int = 0, *, turned: bool = False) -> Float32:
     """The matrix (d, size) that projects states (N, d) to their principal components, scaled to keep distances.
 
-    Found from a sample of the rows. Where there is nothing to leave out, it is the identity.
+    Found from a sample of the rows. Where there is nothing to leave out, it is the identity. turned: by a random turn
+    of the components, which keeps their distances
     """
     count, width = states.shape
-    if size >= width:
-        return np.eye(width, dtype=np.float32)
-    rows = np.random.default_rng(seed).choice(count, min(count, SAMPLE), replace=False)
-    return alone(partial(_principal, states, rows, size)).float().numpy()
+    random = np.random.default_rng(seed)
+    rows = random.choice(count, min(count, SAMPLE), replace=False)
+    turn = torch.from_numpy(random.standard_normal((size, size))) if turned else None
+
+    def made() -> Tensor:
+        vectors = _principal(states, rows, size) if size < width else torch.eye(width, dtype=torch.float64)
+        return vectors if turn is None else vectors @ torch.linalg.qr(turn).Q
+
+    return alone(made).float().numpy()
 
 
 def _principal(states: NDArray[Any], rows: Int64, size: int) -> Tensor:
@@ -198,10 +241,11 @@ def _pairs(type_offsets: Int64, segments: Int64, count: int, begin: int, end: in
     return np.unique(types * count + some, return_inverse=True, return_counts=True)
 
 
-def _width(context: Context, side: str) -> int:
-    """The numbers of a key: on the source side an eighth; on the target side what a budget leaves, or without one a
-    share of 16-bit keys of the target side (a quarter, of wide keys a fifth), less what else the system opens."""
+def _size(context: Context, side: str) -> int:
+    """The bytes of a key: on the source side an eighth of its numbers; on the target side what a budget leaves, or
+    without one a share of 16-bit keys (a quarter, of wide keys a fifth), less what else the system opens."""
     width = context.width
+    whole = (width + 1) // 2  # all numbers of a key
     of_source = min(width, max(16, min(64, width // 8)))
     if side == "source":
         return of_source
@@ -212,12 +256,13 @@ def _width(context: Context, side: str) -> int:
     rest += (entries - 1) // context.settings.part_tokens * _bytes("type_offsets", sizes)  # each further part has them
     if (budget := context.settings.budget) is None:
         fitting = (2 * width * entries // (4 if width <= WIDE else 5) - rest) // entries
-        return int(min(width, max(LEAST, min(MOST, fitting - fitting % STEP))))
-    fitting = (budget - rest - 4 * width * (MOST + 64)) // entries  # a projection takes some room too
-    if fitting < min(STEP, width):
-        least = rest + 4 * width * (MOST + 64) + min(STEP, width) * entries
+        return int(min(whole, max(LEAST, min(MOST, fitting - fitting % STEP))))
+    fixed = 4 * width * (2 * MOST + 64)  # a projection takes some room too
+    fitting = (budget - rest - fixed) // entries
+    if fitting < min(STEP, whole):
+        least = rest + fixed + min(STEP, whole) * entries
         raise UsageError(f"a budget of {budget:,} bytes is too small for this text: give at least {least:,}")
-    return int(min(width, MOST, max(STEP, fitting - fitting % STEP)))
+    return int(min(whole, MOST, max(STEP, fitting - fitting % STEP)))
 
 
 def _bytes(name: str, sizes: dict[str, int]) -> int:

@@ -19,6 +19,7 @@ ROWS = 5  # of a tile, at most
 HEADS = {True: 3, False: 1}  # vectors of 64 before the weights, in bytes or not
 FLOATS, BYTES, MIXED = 0, 1, 2  # kinds of tiles: inputs and weights both floats, both bytes, or floats and bytes
 NARROW = 3  # FLOATS, of which only the first FEW columns are computed
+HALVES = 4  # MIXED, with two weights to a byte
 FEW = 16
 VNNI = {16: "avx512vnni", 8: "avxvnni", 4: ""}  # the feature that multiplies bytes four at a time, by lanes
 PAIRS = {  # instructions that multiply bytes two at a time, and add pairs of what they give, by lanes
@@ -58,9 +59,10 @@ def tile(
 
     All others are addresses, but for `count`, and for `stride` and `to`: how many bytes a row is after the one before.
     panel: of vectors of 64 numbers of 32 bits, a head and `count` of weights; inputs: rows of `count` such numbers;
-    out: rows of 64 floats, to be filled. With floats the head is the bias, also where the weights are bytes, one
-    each. In bytes a number is four of them, of unsigned inputs and signed weights; the head is what their sums begin
-    with, the scales and the bias of the outputs; scale: (rows,), those of the inputs
+    out: rows of 64 floats, to be filled. With floats the head is the bias, also where the weights are bytes, one each,
+    or two to a byte, the first in its lower half: `count` is then of bytes. In bytes a number is four of them, of
+    unsigned inputs and signed weights; the head is what their sums begin with, the scales and the bias of the outputs;
+    scale: (rows,), those of the inputs
     """
     from numba.core import types
 
@@ -78,7 +80,8 @@ class _Tile:
         from llvmlite import ir
 
         self.ir, self.builder, self.rows, self.in_bytes, self.lanes = ir, builder, rows, kind == BYTES, lanes()
-        self.weight_size = 1 if kind == MIXED else SIZE
+        self.weight_size = 1 if kind in (MIXED, HALVES) else SIZE
+        self.halves = 2 if kind == HALVES else 1
         self.number = ir.IntType(32) if self.in_bytes else ir.FloatType()
         self.vector = ir.VectorType(self.number, self.lanes)
         self.columns = FEW if kind == NARROW else COLUMNS
@@ -100,12 +103,14 @@ class _Tile:
                     builder.store(self._load(head, self.vector, number), place)
             with cgutils.for_range(builder, count) as loop:
                 at = builder.add(weights, builder.mul(loop.index, self._int(COLUMNS * self.weight_size)))
-                read = [self._weights(at, number) for number in range(self.together)]
-                for number, row in enumerate(places):
-                    own = self._row(inputs, stride, number)
-                    own = self._spread(builder.add(own, builder.mul(loop.index, self._int(SIZE))), self.number)
-                    for place, weight in zip(row, read, strict=True):
-                        builder.store(self._added(builder.load(place), own, weight), place)
+                for half in range(self.halves):
+                    read = [self._weights(at, number, half) for number in range(self.together)]
+                    offset = builder.mul(loop.index, self._int(self.halves * SIZE))
+                    offset = builder.add(offset, self._int(half * SIZE))
+                    for number, row in enumerate(places):
+                        own = self._spread(builder.add(self._row(inputs, stride, number), offset), self.number)
+                        for place, weight in zip(row, read, strict=True):
+                            builder.store(self._added(builder.load(place), own, weight), place)
             for number, row in enumerate(places):
                 into = builder.add(self._row(out, to, number), part)
                 found = [builder.load(place) for place in row]
@@ -115,8 +120,8 @@ class _Tile:
                 for vector, numbers in enumerate(found):
                     builder.store(numbers, self._pointer(into, numbers.type, vector)).align = SIZE
 
-    def _weights(self, address: Any, number: int) -> Any:
-        """The vector of weights of this number, after an address."""
+    def _weights(self, address: Any, number: int, half: int) -> Any:
+        """The vector of weights of this number, after an address; of each byte this half, where there are two."""
         if self.weight_size == SIZE:
             return self._load(address, self.vector, number)
         narrow = self.ir.VectorType(self.ir.IntType(8), self.lanes)
@@ -124,7 +129,11 @@ class _Tile:
         at = self.builder.add(address, self._int(number * self.lanes))
         read = self.builder.load(self.builder.inttoptr(at, narrow.as_pointer()))
         read.align = 1
-        return self.builder.sitofp(self.builder.sext(read, wide), self.vector)
+        whole = self.builder.sext(read, wide)
+        if self.halves > 1:
+            whole = whole if half else self.builder.shl(whole, self._constant(wide, 28))
+            whole = self.builder.ashr(whole, self._constant(wide, 4 if half else 28))
+        return self.builder.sitofp(whole, self.vector)
 
     def _scaled(self, sums: Any, scale: Any, head: Any, vector: int) -> Any:
         """Sums in bytes as floats: times the scale of the row and of the output, and the bias."""
@@ -163,7 +172,10 @@ class _Tile:
         return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), arguments)
 
     def _all(self, number: int) -> Any:
-        return self.ir.Constant(self.vector, [number] * self.lanes)
+        return self._constant(self.vector, number)
+
+    def _constant(self, vector: Any, number: int) -> Any:
+        return self.ir.Constant(vector, [number] * self.lanes)
 
     def _int(self, number: int) -> Any:
         return self.ir.Constant(self.ir.IntType(64), number)

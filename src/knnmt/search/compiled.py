@@ -25,6 +25,7 @@ from knnmt.search.nearest import BySentence, unpack
 from knnmt.search.products import TOGETHER, multiply
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
 from knnmt.search.search import Chosen, Ranges, Search, grouped
+from knnmt.search.softmax import Seen
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -47,19 +48,19 @@ class CompiledSearch(Search):
         """The rows `numbers` (B, N) of keys, none where -1."""
         return HalfTable(self.buffers, keys, numbers) if keys.plain else super().table(keys, numbers)
 
-    def softmax(self, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor, decay: Decay) -> CompiledSoftmax:
-        """The rows `numbers` (B, N) of keys, none where -1, each with its token (B, N): all of them get a share."""
-        return CompiledSoftmax(self.buffers, keys, numbers, tokens, decay)
+    def softmax(self, keys: Keys[ProjectedRows], seen: Seen, decay: Decay) -> CompiledSoftmax:
+        """The rows of keys that sentences see: all of them get a share."""
+        return CompiledSoftmax(self.buffers, keys, seen, decay)
 
     def match(self, index: Index, asked: Asked, limits: Limits) -> Matches:
         """The stored tokens that match those of sentences."""
         return match(index, asked, limits)
 
     def entries(
-        self, parts: Sequence[PartLinks], hidden: Tensor | None, sentence: Tensor, tokens: Tensor, segments: Tensor
-    ) -> Tensor:
+        self, parts: Sequence[PartLinks], hidden: Tensor | None, sentence: Tensor, matches: Matches
+    ) -> tuple[Tensor, Tensor]:
         """The entries that sentences see."""
-        return gather_entries(parts, hidden, sentence, tokens, segments)
+        return gather_entries(parts, hidden, sentence, matches)
 
     def mix(self, logits: Tensor, normaliser: Tensor, tokens: Tensor, log_p: Tensor, weight: Tensor) -> Tensor:
         """Mix p_kNN into logits in place."""

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from knnmt.loops import compiled, element, last_begun, share_out
-from knnmt.search.entries import PartLinks
+from knnmt.search.entries import BITS, PartLinks
+from knnmt.search.matches import Matches
 
 Ints = NDArray[np.integer[Any]]
 Flags = NDArray[np.bool_]
@@ -23,19 +24,22 @@ LINK_OFFSETS, LINK_ENTRIES, TARGET_OFFSETS, FIRST_TOKEN, FIRST_SEGMENT, FIRST_EN
 
 
 def gather_entries(
-    parts: Sequence[PartLinks], hidden: Tensor | None, sentence: Tensor, tokens: Tensor, segments: Tensor
-) -> Tensor:
+    parts: Sequence[PartLinks], hidden: Tensor | None, sentence: Tensor, matches: Matches
+) -> tuple[Tensor, Tensor]:
     """`search.entries.gather_entries` by a compiled loop."""
-    batch = len(segments)
+    batch = len(matches.segments)
     queries = torch.searchsorted(sentence, torch.arange(batch + 1)).numpy()
     table = np.array([(*(each.data_ptr() for each in part[:3]), *part[3:]) for part in parts])
     counts = np.empty(batch, np.int64)
-    chosen = tokens.numpy(), segments.numpy()
-    count_entries(table, queries, *chosen, counts)
+    tokens, tokens_alike, segments, segments_alike = (each.numpy() for each in matches)
+    count_entries(table, queries, tokens, segments, counts)
     rows = np.empty((batch, max(1, int(counts.max(initial=0)))), np.int64)
+    alike = np.empty(rows.shape, np.int64)
     flags = np.empty(0, np.bool_) if hidden is None else hidden.numpy()
-    share_out(fill_rows, counts.copy(), WORTH, table, flags, queries, *chosen, rows, counts)
-    return torch.from_numpy(rows[:, : max(1, int(counts.max(initial=0)))])
+    chosen = tokens, tokens_alike, segments, segments_alike
+    share_out(fill_rows, counts.copy(), WORTH, table, flags, queries, *chosen, rows, alike, counts)
+    longest = max(1, int(counts.max(initial=0)))
+    return torch.from_numpy(rows[:, :longest]), torch.from_numpy(alike[:, :longest])
 
 
 @compiled
@@ -57,33 +61,35 @@ def count_entries(parts: Ints, queries: Ints, tokens: Ints, segments: Ints, coun
 
 @compiled
 def fill_rows(
-    first: int, last: int, parts: Ints, hidden: Flags, queries: Ints, tokens: Ints, segments: Ints, rows: Ints,
-    counts: Ints,
+    first: int, last: int, parts: Ints, hidden: Flags, queries: Ints, tokens: Ints, tokens_alike: Ints, segments: Ints,
+    segments_alike: Ints, rows: Ints, alike: Ints, counts: Ints,
 ) -> None:  # fmt: skip
-    """Fill in the entries of sentences first to last, (B, N), and how many they are."""
+    """Fill in the entries of sentences first to last, and how similar their segments are, both (B, N), and how many
+    entries they are."""
     for sentence in range(first, last):
         row, at = rows[sentence], 0
         for query in range(queries[sentence], queries[sentence + 1]):
-            for token in tokens[query]:
-                if token >= 0:
-                    begin, end, part = _run(parts, FIRST_TOKEN, LINK_OFFSETS, token)
+            for place in range(tokens.shape[1]):
+                if tokens[query, place] >= 0:
+                    begin, end, part = _run(parts, FIRST_TOKEN, LINK_OFFSETS, tokens[query, place])
                     for link in range(begin, end):
-                        row[at] = parts[part, FIRST_ENTRY] + element(32, parts[part, LINK_ENTRIES], link)
+                        entry = parts[part, FIRST_ENTRY] + element(32, parts[part, LINK_ENTRIES], link)
+                        row[at] = entry << BITS | np.int64(tokens_alike[query, place])
                         at += 1
-        for segment in segments[sentence]:
-            if segment >= 0:
-                begin, end, part = _run(parts, FIRST_SEGMENT, TARGET_OFFSETS, segment)
+        for place in range(segments.shape[1]):
+            if segments[sentence, place] >= 0:
+                begin, end, part = _run(parts, FIRST_SEGMENT, TARGET_OFFSETS, segments[sentence, place])
                 for entry in range(begin, end):
-                    row[at] = parts[part, FIRST_ENTRY] + entry
+                    row[at] = (parts[part, FIRST_ENTRY] + entry) << BITS | np.int64(segments_alike[sentence, place])
                     at += 1
         found = np.sort(row[:at])
         kept = 0
         for place in range(at):
-            new = place == 0 or found[place] != found[place - 1]
-            if new and (len(hidden) == 0 or not hidden[found[place]]):
-                row[kept] = found[place]
+            new, entry = place == 0 or found[place] != found[place - 1], found[place] >> BITS
+            if new and (len(hidden) == 0 or not hidden[entry]):
+                row[kept], alike[sentence, kept] = entry, found[place] & ((1 << BITS) - 1)
                 kept += 1
-        row[kept:] = -1
+        row[kept:], alike[sentence, kept:] = -1, 0
         counts[sentence] = kept
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from knnmt.loops import compiled, element, fetch, share_out
 from knnmt.search.compiled_squares import squared
-from knnmt.search.matches import Asked, Index, Limits, Matches
+from knnmt.search.matches import ALIKE, Asked, Index, Limits, Matches
 
 Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.float32]
@@ -48,23 +48,25 @@ def match(index: Index, asked: Asked, limits: Limits) -> Matches:
     apart = int(by_both.max(initial=0))
     chosen = np.empty((len(asked.kind), apart + int(by_state.max(initial=0))), np.int64)
     best = np.empty((batch, limits.best), np.int64)
+    chosen_alike, best_alike = np.empty(chosen.shape, np.int32), np.empty(best.shape, np.int32)
     work = np.diff(np.append(0, walked.cumsum())[kinds]) + np.diff(queries) * limits.offered
     share_out(
         match_sentences, work, WORTH, parts, np.square(asked.step, dtype=np.float32), index.segments,
         np.empty(0, np.bool_) if index.hidden is None else index.hidden.numpy(), kinds, ranges, walked, total,
         asked.told.numpy(), queries, asked.kind.numpy(), states[0].size(1), limits.offered, np.float32(limits.alike),
-        by_both, by_state, apart, best, chosen,
+        by_both, by_state, apart, best, best_alike, chosen, chosen_alike,
     )  # fmt: skip
-    return Matches(torch.from_numpy(chosen), torch.from_numpy(best))
+    return Matches(*map(torch.from_numpy, (chosen, chosen_alike, best, best_alike)))
 
 
 @compiled
 def match_sentences(
     first: int, last: int, parts: Ints, units: Floats, segments: int, hidden: Flags, kinds: Ints, ranges: Ints,
     walked: Ints, total: Ints, told: Flags, queries: Ints, of: Ints, width: int, offered: int, alike: float,
-    by_both: Ints, by_state: Ints, apart: int, best: Ints, chosen: Ints,
+    by_both: Ints, by_state: Ints, apart: int, best: Ints, best_alike: Ints, chosen: Ints, chosen_alike: Ints,
 ) -> None:  # fmt: skip
-    """Fill in the best segments (B, best) of sentences first to last, and what each token chose (Q, M).
+    """Fill in the best segments (B, best) of sentences first to last, and what each token chose (Q, M), both with their
+    similarities.
 
     parts: (P, 9), by the columns above; units: (P,), what a squared distance counts; kinds, queries: (B + 1,), where
     the types and tokens of a sentence begin; ranges: (3, U, P), where the stored tokens of a type begin, where those
@@ -103,11 +105,13 @@ def match_sentences(
                     fetch(parts[part, STATES] + hits[hit, 1] * width, width)
         _offer_all(table, parts, hidden, own, counts, highest, lists, alikes, used)
         best[sentence] = best[sentence][order]
+        for place in range(len(order)):
+            best_alike[sentence, place] = _level(np.float32(scores[order[place]]) / highest)
         for query in range(queries[sentence], queries[sentence + 1]):
             kind = of[query] - begin
             _choose(
                 parts, units, query, width, lists[kind, : used[kind]], alikes[kind], alike, by_both[sentence],
-                by_state[sentence], apart, chosen[query],
+                by_state[sentence], apart, chosen[query], chosen_alike[query],
             )  # fmt: skip
 
 
@@ -235,7 +239,7 @@ def _offer_all(
 @compiled
 def _choose(
     parts: Ints, units: Floats, query: int, width: int, tokens: Ints, alikes: Floats, alike: float, by_both: int,
-    by_state: int, apart: int, chosen: Ints,
+    by_state: int, apart: int, chosen: Ints, chosen_alike: Ints,
 ) -> None:  # fmt: skip
     """Choose of the tokens offered (n, 2) by distance and segment, and from column `apart` on by distance."""
     chosen[:] = -1
@@ -264,9 +268,17 @@ def _choose(
     for place in range(len(both)):
         taken = -both[place] & 0xFFFFFFFF
         chosen[place] = parts[tokens[taken, 1], FIRST_TOKEN] + tokens[taken, 0]
+        chosen_alike[place] = _level(alikes[taken])
     for place in range(len(state_only)):
         taken = -state_only[place] & 0xFFFFFFFF
         chosen[apart + place] = parts[tokens[taken, 1], FIRST_TOKEN] + tokens[taken, 0]
+        chosen_alike[apart + place] = _level(alikes[taken])
+
+
+@compiled
+def _level(alike: Any) -> Any:
+    """A similarity of up to 1 as a whole number."""
+    return np.int32(np.rint(np.float32(ALIKE) * alike))
 
 
 @compiled

@@ -17,13 +17,13 @@ from knnmt.buffers import Buffers
 from knnmt.loops import compiled, fetch, largest, logarithms, powers_of_two, run, share_out, split
 from knnmt.model.normalise import CHUNK, normaliser_of
 from knnmt.model.panels import multiply
-from knnmt.model.tiles import COLUMNS, MIXED, ROWS, tile
+from knnmt.model.tiles import COLUMNS, HALVES, MIXED, ROWS, tile
 from knnmt.search.compiled_mix import mix_sums
 from knnmt.search.compiled_runs import TOGETHER, sum_runs
 from knnmt.search.metric import Decay
 from knnmt.search.mix import Falling, Scores
 from knnmt.search.rows import Keys, ProjectedRows
-from knnmt.search.softmax import Shares, Softmax, sorted_by_token
+from knnmt.search.softmax import Seen, Shares, Softmax
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.int8]
@@ -45,24 +45,26 @@ class CompiledSoftmax(Softmax):
 
     by_sentence = ("here", "distinct")
 
-    def __init__(
-        self, buffers: Buffers, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor, decay: Decay
-    ) -> None:
-        self.buffers, self.keys, self.decay, self.given = buffers, keys, decay, (numbers, tokens)
-        shape, block = numbers.shape, keys.blocks[0]
-        counts = (numbers >= 0).sum(dim=1).numpy()
+    def __init__(self, buffers: Buffers, keys: Keys[ProjectedRows], seen: Seen, decay: Decay) -> None:
+        self.buffers, self.keys, self.decay, self.given = buffers, keys, decay, seen
+        shape, block = seen.numbers.shape, keys.blocks[0]
+        counts = (seen.numbers >= 0).sum(dim=1).numpy()
         panels = -(-counts // COLUMNS)
-        size = HEAD + COLUMNS * keys.width
+        size = HEAD + COLUMNS * block.values.size(1)
         starts = np.zeros(len(counts) + 1, np.int64)
         np.cumsum(panels * size, out=starts[1:])
         memory, _ = buffers.lend(self, int(starts[-1]) // 4)
         laid_out = memory.view(torch.int8).numpy()
         chosen, distinct = np.empty(shape, np.int64), np.empty(shape, np.int64)
         runs, shapes = np.empty(shape, np.int32), np.empty((shape[0], 2), np.int64)
-        given = numbers.numpy(), tokens.numpy()
-        share_out(arrange, counts, LAID_OUT, *given, counts, chosen, distinct, runs, shapes)
+        numbers, tokens = seen.numbers.numpy(), seen.tokens.numpy()
+        farther = (seen.farther / block.step**2).numpy()
+        share_out(arrange, counts, LAID_OUT, numbers, tokens, counts, chosen, distinct, runs, shapes)
         for values, first in zip((some.values.numpy() for some in keys.blocks), keys.starts, strict=False):
-            share_out(lay_out, counts, LAID_OUT, values, first, chosen, counts, starts, laid_out)
+            share_out(
+                lay_out, counts, LAID_OUT, values, block.halves, first, numbers, farther, chosen, counts, starts,
+                laid_out,
+            )  # fmt: skip
         self.most = max(1, int(shapes[:, 0].max(initial=0)))
         self.distinct = torch.from_numpy(distinct[:, : self.most])
         self._all_distinct = self.distinct
@@ -73,7 +75,8 @@ class CompiledSoftmax(Softmax):
         self.projection = block.panels  # which own what `matrix` is the address of
         root, step = decay.metric == "euclidean", block.step
         unit = step if root else step**2 if decay.metric == "squared" else step**2 / 2  # of d in steps
-        self._measured = self.projection.matrix, np.float32(unit), np.float32(decay.temperature / unit), root
+        temperature = np.float32(decay.temperature / unit)
+        self._measured = self.projection.matrix, block.halves, np.float32(unit), temperature, root
         self._prepare()
 
     def keep(self, sentences: Tensor) -> None:
@@ -88,9 +91,9 @@ class CompiledSoftmax(Softmax):
         self._shared = (here, *self.rows)
         self._parts: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
 
-    def listed(self) -> tuple[Tensor, Tensor]:
+    def listed(self) -> Seen:
         """The rows as `distances` has them."""
-        return sorted_by_token(*(each[self.here] for each in self.given))
+        return Seen(*(each[self.here] for each in self.given)).by_token()
 
     def shares(self, states: Tensor, *, summed: bool = False) -> Shares:
         """The softmax of −d/T, summed by token."""
@@ -133,9 +136,9 @@ def arrange(
 ) -> None:  # fmt: skip
     """Order the rows of sentences first to last: the first rows of all tokens, then the second ones, and so on.
 
-    numbers, tokens: (B, N), none where the number is -1. Fills the numbers in that order, (B, N); the distinct tokens,
-    those with most rows first, padded with the first (B, N); the length of each run, one for each time that tokens
-    occur, (B, N); and how many tokens and runs there are, (B, 2).
+    numbers, tokens: (B, N), none where the number is -1. Fills the places of the rows in that order, (B, N); the
+    distinct tokens, those with most rows first, padded with the first (B, N); the length of each run, one for each time
+    that tokens occur, (B, N); and how many tokens and runs there are, (B, 2).
     """
     for sentence in range(first, last):
         count = counts[sentence]
@@ -158,7 +161,7 @@ def arrange(
                 table[slot], found[kinds] = kinds, token
                 kinds += 1
             kind = table[slot]
-            rows[at], of[at], turn[at] = numbers[sentence, n], kind, often[kind]
+            rows[at], of[at], turn[at] = n, kind, often[kind]
             often[kind] += 1
             most = max(most, often[kind])
             at += 1
@@ -186,12 +189,14 @@ def arrange(
 
 @compiled
 def lay_out(
-    first: int, last: int, values: Bytes, begin: int, chosen: Ints, counts: Ints, starts: Ints, panels: Bytes
-) -> None:
+    first: int, last: int, values: Bytes, halves: bool, begin: int, numbers: Ints, farther: Floats, chosen: Ints,
+    counts: Ints, starts: Ints, panels: Bytes,
+) -> None:  # fmt: skip
     """Write the rows (N, p) of a block, which begin with this number, to the panels of sentences first to last.
 
-    chosen: (B, N), the rows in their order, of which counts[s] are there; starts: (B + 1,), where the panels of each
-    sentence begin
+    halves: whether a byte holds two numbers; numbers: (B, N), of the rows; farther: (B, N), what is added to their
+    squared lengths; chosen: (B, N), their places in both, in order, of which counts[s] are there; starts: (B + 1,),
+    where the panels of each sentence begin
     """
     width = values.shape[1]
     size = HEAD + COLUMNS * width
@@ -199,8 +204,8 @@ def lay_out(
     for sentence in range(first, last):
         for at in range(counts[sentence]):
             if at + AHEAD < counts[sentence]:
-                fetch(values.ctypes.data + (chosen[sentence, at + AHEAD] - begin) * width, width)
-            number = chosen[sentence, at] - begin
+                fetch(values.ctypes.data + (numbers[sentence, chosen[sentence, at + AHEAD]] - begin) * width, width)
+            number = numbers[sentence, chosen[sentence, at]] - begin
             if number < 0 or number >= len(values):
                 continue
             panel, column = starts[sentence] + at // COLUMNS * size, at % COLUMNS
@@ -208,23 +213,27 @@ def lay_out(
             squared = np.int32(0)
             for place in range(width):
                 value = np.int32(row[place])
-                squared += value * value
                 panels[into + place * COLUMNS] = value
-            lengths[panel // 4 + column] = -np.float32(squared)
+                if halves:
+                    high, value = value >> 4, (value & 15 ^ 8) - 8
+                    squared += high * high
+                squared += value * value
+            lengths[panel // 4 + column] = -np.float32(squared) - farther[sentence, chosen[sentence, at]]
 
 
 @compiled
 def look_up(
-    first: int, last: int, states: Floats, projection: NDArray[np.int64], unit: float, temperature: float, root: bool,
-    here: Ints, counts: Ints, starts: Ints, panels: Bytes, runs: Ints, shapes: Ints, nearest: Floats,
+    first: int, last: int, states: Floats, projection: NDArray[np.int64], halves: bool, unit: float, temperature: float,
+    root: bool, here: Ints, counts: Ints, starts: Ints, panels: Bytes, runs: Ints, shapes: Ints, nearest: Floats,
     log_z: Floats, log_p: Floats,
 ) -> None:  # fmt: skip
     """Find p_kNN and the nearest entry for the beams of rows first to last of a batch.
 
-    states: (B, K, d); projection: to steps of the rows, a `matrix` of panels; unit: what a distance in steps counts;
-    temperature: in these; root: whether d is the square root of the squared distance; here: (B,), the sentence of each
-    row; counts, starts, panels, runs, shapes: as `arrange` and `lay_out` made them. Fills nearest (B, K), log_z (B, K),
-    the log of the sum of exp(−d/T), and log_p (B, K, D), in the order of the distinct tokens, padded with the first.
+    states: (B, K, d); projection: to steps of the rows, a `matrix` of panels; halves: as in `lay_out`; unit: what a
+    distance in steps counts; temperature: in these; root: whether d is the square root of the squared distance; here:
+    (B,), the sentence of each row; counts, starts, panels, runs, shapes: as `arrange` and `lay_out` made them. Fills
+    nearest (B, K), log_z (B, K), the log of the sum of exp(−d/T), and log_p (B, K, D), in the order of the distinct
+    tokens, padded with the first.
     """
     beams, width = states.shape[1], projection[2]
     room = _room(counts, here[first:last])
@@ -237,7 +246,7 @@ def look_up(
         if count == 0:
             nearest[row], log_z[row], log_p[row] = np.inf, -np.inf, -np.inf
             continue
-        _compare(states[row], projection, panels.ctypes.data + starts[sentence], count, queries, own, found)
+        _compare(states[row], projection, halves, panels.ctypes.data + starts[sentence], count, queries, own, found)
         for beam in range(beams):
             near = _nearest(found[beam, :count], own[beam], root)
             whole = _softmax(found[beam, :count], own[beam], near, doublings, root, bits)
@@ -251,10 +260,10 @@ def look_up(
 
 @compiled
 def look_up_and_mix(
-    first: int, last: int, states: Floats, projection: NDArray[np.int64], unit: float, temperature: float, root: bool,
-    here: Ints, counts: Ints, starts: Ints, panels: Bytes, runs: Ints, shapes: Ints, names: Ints, stretch: Floats,
-    weight: float, slope: float, most: float, logits: Floats, known: bool, normaliser: Floats, over: Flags,
-    nearest: Floats, after: Floats,
+    first: int, last: int, states: Floats, projection: NDArray[np.int64], halves: bool, unit: float, temperature: float,
+    root: bool, here: Ints, counts: Ints, starts: Ints, panels: Bytes, runs: Ints, shapes: Ints, names: Ints,
+    stretch: Floats, weight: float, slope: float, most: float, logits: Floats, known: bool, normaliser: Floats,
+    over: Flags, nearest: Floats, after: Floats,
 ) -> None:  # fmt: skip
     """`look_up`, λ by the nearest entry, and `mix_sums`, without p_kNN in between.
 
@@ -282,7 +291,7 @@ def look_up_and_mix(
                 fetch(panels.ctypes.data + starts[sentence] + beam * size, size)
                 after[row, beam] = normaliser_of(logits[row, beam], chunk, exponents)
         if count > 0:
-            _compare(states[row], projection, panels.ctypes.data + starts[sentence], count, queries, own, found)
+            _compare(states[row], projection, halves, panels.ctypes.data + starts[sentence], count, queries, own, found)
         for beam in range(beams):
             if count == 0:
                 nearest[row, beam] = np.inf
@@ -310,11 +319,11 @@ def _room(counts: Ints, sentences: Ints) -> int:
 
 @compiled
 def _compare(
-    states: Floats, projection: NDArray[np.int64], panels: int, count: int, queries: Floats, own: Floats, found: Floats
-) -> None:
+    states: Floats, projection: NDArray[np.int64], halves: bool, panels: int, count: int, queries: Floats, own: Floats,
+    found: Floats,
+) -> None:  # fmt: skip
     """Fill in the negated squared distances (K, N) of states (K, d) to the rows of a sentence, less `own` (K,)."""
     beams, width = queries.shape
-    room = found.shape[1]
     multiply(0, -(-width // COLUMNS), projection, states, 0, queries)
     for beam in range(beams):
         squared = np.float32(0.0)
@@ -322,18 +331,23 @@ def _compare(
             squared += queries[beam, place] * queries[beam, place]
             queries[beam, place] *= np.float32(2.0)
         own[beam] = squared
+    size = width // 2 if halves else width  # bytes of a row
     for panel in range(-(-count // COLUMNS)):
-        at = panels + panel * (HEAD + COLUMNS * width)
+        at = panels + panel * (HEAD + COLUMNS * size)
         beam = 0
         while beam < beams:
-            into = found.ctypes.data + 4 * (beam * room + panel * COLUMNS)
+            into, to = found.ctypes.data + 4 * (beam * found.shape[1] + panel * COLUMNS), 4 * found.shape[1]
             start = queries.ctypes.data + 4 * beam * width
-            if beam + ROWS <= beams:
-                tile(ROWS, MIXED, at, start, 4 * width, width, 0, into, 4 * room)
-                beam += ROWS
+            whole = beam + ROWS <= beams
+            if whole and halves:
+                tile(ROWS, HALVES, at, start, 4 * width, size, 0, into, to)
+            elif whole:
+                tile(ROWS, MIXED, at, start, 4 * width, size, 0, into, to)
+            elif halves:
+                tile(1, HALVES, at, start, 4 * width, size, 0, into, to)
             else:
-                tile(1, MIXED, at, start, 4 * width, width, 0, into, 4 * room)
-                beam += 1
+                tile(1, MIXED, at, start, 4 * width, size, 0, into, to)
+            beam += ROWS if whole else 1
 
 
 @compiled

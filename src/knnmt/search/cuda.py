@@ -21,7 +21,7 @@ from knnmt.search.mix import Falling, Scores
 from knnmt.search.nearest import Table
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows
 from knnmt.search.search import Chosen, Search
-from knnmt.search.softmax import Shares, Softmax
+from knnmt.search.softmax import Seen, Shares, Softmax
 from knnmt.settings import Metric
 
 SCANNED = 1 << 22  # comparisons of the queries of one range that are worth launching kernels for them alone
@@ -69,11 +69,11 @@ class CudaSearch(Search):
             return super().table(keys, numbers)
         return RoughTable(self.kernels, self.scans, block, self._in_bytes(block), numbers)
 
-    def softmax(self, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor, decay: Decay) -> Softmax:
+    def softmax(self, keys: Keys[ProjectedRows], seen: Seen, decay: Decay) -> Softmax:
         """Rows that all get a share."""
         if self.kernels is None:
-            return ScaledSoftmax(self.buffers, keys, numbers, tokens, decay)
-        return FusedSoftmax(self.kernels, self.buffers, keys, numbers, tokens, decay)
+            return ScaledSoftmax(self.buffers, keys, seen, decay)
+        return FusedSoftmax(self.kernels, self.buffers, keys, seen, decay)
 
     def match(self, index: Index, asked: Asked, limits: Limits) -> Matches:
         """The stored tokens that match those of sentences."""
@@ -130,10 +130,8 @@ class ScaledSoftmax(Softmax):
 
     by_sentence = (*Softmax.by_sentence, "_bytes", "_levels")
 
-    def __init__(
-        self, buffers: Buffers, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor, decay: Decay
-    ) -> None:
-        super().__init__(buffers, keys, numbers, tokens, decay)
+    def __init__(self, buffers: Buffers, keys: Keys[ProjectedRows], seen: Seen, decay: Decay) -> None:
+        super().__init__(buffers, keys, seen, decay)
         unit = float(distance(torch.ones(()), decay.metric))
         self.scale = unit * keys.blocks[0].step ** 2 / decay.temperature  # from a squared distance in steps to d/T
         self._bytes: Tensor | None = None  # (B, N, p), float16, which has all of them
@@ -160,11 +158,13 @@ class ScaledSoftmax(Softmax):
 
     def gathered(self) -> tuple[Tensor, Tensor]:
         """The rows, (B, N, p) bytes; and what −d/T is without a state, -inf where there is no row. (B, N)."""
-        numbers, _ = self.listed()
-        values = torch.empty((numbers.numel(), self.keys.width), dtype=torch.int8, device=numbers.device)
+        numbers, _, farther = self.listed()
+        block = self.keys.blocks[0]
+        values = torch.empty((numbers.numel(), block.values.size(1)), dtype=torch.int8, device=numbers.device)
         self.keys.copy_values(numbers.clamp_min(0).flatten(), values)
-        rows = values.view(*numbers.shape, -1)
-        return rows, rows.float().square_().sum(dim=2).masked_fill_(numbers < 0, FAR).mul_(-self.scale)
+        rows = block.numbers(values).view(*numbers.shape, -1)
+        levels = torch.add(rows.float().square_().sum(dim=2), farther, alpha=block.step**-2)
+        return rows, levels.masked_fill_(numbers < 0, FAR).mul_(-self.scale)
 
 
 class FusedSoftmax(ScaledSoftmax):

@@ -6,9 +6,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from knnmt.search.matches import Matches
 from knnmt.search.nearest import runs
 
 MOST = 1 << 31  # entries of a part, which are numbered by int32
+BITS = 16  # of a similarity
 
 
 class PartLinks(NamedTuple):
@@ -24,37 +26,41 @@ class PartLinks(NamedTuple):
 
 
 def gather_entries(
-    parts: Sequence[PartLinks], hidden: Tensor | None, sentence: Tensor, tokens: Tensor, segments: Tensor
-) -> Tensor:
+    parts: Sequence[PartLinks], hidden: Tensor | None, sentence: Tensor, matches: Matches
+) -> tuple[Tensor, Tensor]:
     """The visible entries that tokens link to, and all of some segments: of each sentence, distinct and ascending,
-    padded with -1. (B, N), N > 0.
+    padded with -1; and how similar the segment of each is. Both (B, N), N > 0.
 
-    sentence: (Q,), rising, of tokens (Q, M); segments: (B, S); both padded with -1; hidden: (E,) bool, or None
+    sentence: (Q,), rising, of the tokens of matches; hidden: (E,) bool, or None
     """
+    tokens, segments = matches.tokens, matches.segments
     batch = torch.arange(len(segments), device=segments.device)
-    owners, entries = [], []
+    owners, entries, alikes = [], [], []
     for part in parts:
-        owner, at = _runs_of(sentence, tokens - part.first_token, part.link_offsets)
+        owner, at, alike = _runs_of(sentence, tokens - part.first_token, matches.tokens_alike, part.link_offsets)
         owners.append(owner)
+        alikes.append(alike)
         entries.append(part.link_entries[at].long() + part.first_entry)
-        owner, at = _runs_of(batch, segments - part.first_segment, part.target_offsets)
+        owner, at, alike = _runs_of(batch, segments - part.first_segment, matches.segments_alike, part.target_offsets)
         owners.append(owner)
+        alikes.append(alike)
         entries.append(at + part.first_entry)
-    owner, found = torch.cat(owners), torch.cat(entries)
+    owner, found = torch.cat(owners), torch.cat(entries) << BITS | torch.cat(alikes)
     if hidden is not None:
-        there = ~hidden[found]
+        there = ~hidden[found >> BITS]
         owner, found = owner[there], found[there]
-    return as_rows(owner, found, len(segments), parts[-1].first_entry + MOST)
+    rows = as_rows(owner, found, len(segments), (parts[-1].first_entry + MOST) << BITS)
+    return rows >> BITS, rows.masked_fill(rows < 0, 0) & ((1 << BITS) - 1)
 
 
-def _runs_of(owner: Tensor, numbers: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """The runs of numbers (n, m), by offsets: what they consist of, each with the number's owner (n,). Numbers that
-    have none are of other parts, or no numbers."""
+def _runs_of(owner: Tensor, numbers: Tensor, alike: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The runs of numbers (n, m), by offsets: what they consist of, each with the number's owner (n,) and similarity
+    (n, m). Numbers that have none are of other parts, or no numbers."""
     row, place = ((numbers >= 0) & (numbers < len(offsets) - 1)).nonzero(as_tuple=True)
     own = numbers[row, place]
     begin = offsets[own]
     size = offsets[own + 1] - begin
-    return owner[row].repeat_interleave(size), runs(begin, size)
+    return owner[row].repeat_interleave(size), runs(begin, size), alike[row, place].repeat_interleave(size)
 
 
 def as_rows(group: Tensor, numbers: Tensor, groups: int, below: int) -> Tensor:

@@ -73,12 +73,16 @@ class Limits(NamedTuple):
 
 class Matches(NamedTuple):
     """tokens: (Q, M), stored tokens for each token of the sentences, padded with -1; segments: (B, best), the most
-    similar ones, best first, padded with -1."""
+    similar ones, best first, padded with -1. Each with how similar its segment is, compared with the most similar one,
+    from 0 to ALIKE, int32, and anything for padding."""
 
     tokens: Tensor
+    tokens_alike: Tensor
     segments: Tensor
+    segments_alike: Tensor
 
 
+ALIKE = (1 << 16) - 1  # of the most similar segment
 Compare = Callable[[Tensor, Tensor, Tensor], Tensor]
 """The squared distances of states (Q, p) to rows (N, p) in bytes, by their numbers (Q, P); 0 for -1. (Q, P)."""
 
@@ -105,13 +109,17 @@ def match(index: Index, asked: Asked, limits: Limits, compare: Compare = squared
     typical = distances.sum(dim=1, keepdim=True) / there.sum(dim=1, keepdim=True).clamp_min(1)
     similarity = tally.similarity(asked.sentence, segments)
     rank = distances / typical.clamp_min(1e-6) + limits.alike * (1.0 - similarity)
-    chosen = []
+    alike = (ALIKE * similarity).round_().int()
+    chosen, alikes = [], []
     for values, counts in ((rank, limits.by_both), (distances, limits.by_state)):
         most = min(int(counts.max()), values.size(1))
         values, places = least(values.masked_fill(~there, FAR), most)
         beyond = torch.arange(most, device=values.device) >= counts[asked.sentence][:, None]
         chosen.append(tokens.gather(1, places).masked_fill_(beyond | (values == FAR), -1))
-    return Matches(torch.cat(chosen, dim=1), tally.best)
+        alikes.append(alike.gather(1, places))
+    every = torch.arange(len(tally.best), device=tokens.device)
+    best_alike = (ALIKE * tally.similarity(every, tally.best)).round_().int()
+    return Matches(torch.cat(chosen, dim=1), torch.cat(alikes, dim=1), tally.best, best_alike)
 
 
 class _Tally:

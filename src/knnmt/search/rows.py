@@ -58,16 +58,27 @@ class Rows:
 
 
 class ProjectedRows(Rows):
-    """States projected to p numbers, each in a byte (N, p): |row − project(state)|² is the squared distance.
+    """States projected to p whole numbers: |row − project(state)|² is the squared distance.
 
-    projection: (d, p), and middle: (p,), from a state to steps; step: what a byte counts. to_steps: state @ matrix +
-    row is a state in steps; panels: that product for compiled loops
+    values: (N, p) bytes, or (N, p/2), two numbers in each: `halves`. projection: (d, p), and middle: (p,), from a state
+    to steps; step: what 1 counts. to_steps: state @ matrix + row is a state in steps; panels: that product for compiled
+    loops
     """
 
     def __init__(self, values: Tensor, projection: Tensor, middle: Tensor, step: float) -> None:
         super().__init__(values, values.new_empty(0, dtype=torch.float32))
         self.step, self.projection, self.middle = step, step * projection, -step * middle
         self.to_steps = projection, -middle
+        self.halves = values.size(1) < projection.size(1)
+
+    @property
+    def width(self) -> int:
+        """p."""
+        return self.projection.size(1)
+
+    def numbers(self, values: Tensor) -> Tensor:
+        """What the bytes of rows say. (..., p or p/2) to (..., p), int8."""
+        return unpacked(values) if self.halves else values
 
     @cached_property
     def panels(self) -> Panels:
@@ -78,13 +89,18 @@ class ProjectedRows(Rows):
     def __getitem__(self, rows: Tensor | slice) -> Tensor:
         """The projected states of these rows. (...) int64 to (..., p) float32."""
         if isinstance(rows, slice):
-            return self.values[rows] * self.step
+            return self.numbers(self.values[rows]) * self.step
         found = self.values.index_select(0, rows.flatten())  # many times as fast as an index
-        return (found * self.step).view(*rows.shape, -1)
+        return (self.numbers(found) * self.step).view(*rows.shape, -1)
 
     def project(self, states: Tensor) -> Tensor:
         """States (..., d) as they are compared with these rows. (..., p) float32."""
         return torch.addmm(self.middle, states.flatten(0, -2), self.projection).view(*states.shape[:-1], -1)
+
+
+def unpacked(values: Tensor) -> Tensor:
+    """The two numbers in each byte, from -8 to 7, the one in the lower half first. (..., n) int8 to (..., 2n)."""
+    return torch.stack((values << 4 >> 4, values >> 4), dim=-1).flatten(-2)
 
 
 class Keys(Generic[R]):

@@ -19,7 +19,7 @@ from knnmt.search.metric import Decay
 from knnmt.search.mix import Falling, Scores, merge, mix
 from knnmt.search.nearest import Table, least, pack, runs, unpack
 from knnmt.search.rows import FAR, Keys, ProjectedRows, Rows, gather
-from knnmt.search.softmax import Softmax
+from knnmt.search.softmax import Seen, Softmax
 from knnmt.settings import Metric
 
 MEASURED = 1 << 12  # rows whose norms are computed at a time
@@ -118,9 +118,9 @@ class Search:
         """The rows `numbers` (B, N) of keys, none where -1."""
         return self.make(keys, numbers.clamp_min(0), numbers < 0)
 
-    def softmax(self, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor, decay: Decay) -> Softmax:
-        """The rows `numbers` (B, N) of keys, none where -1, each with its token (B, N): all of them get a share."""
-        return Softmax(self.buffers, keys, numbers, tokens, decay)
+    def softmax(self, keys: Keys[ProjectedRows], seen: Seen, decay: Decay) -> Softmax:
+        """The rows of keys that sentences see: all of them get a share."""
+        return Softmax(self.buffers, keys, seen, decay)
 
     def match(self, index: Index, asked: Asked, limits: Limits) -> Matches:
         """The stored tokens that match those of sentences."""
@@ -131,10 +131,10 @@ class Search:
         return merge(tokens, scores)
 
     def entries(
-        self, parts: Sequence[PartLinks], hidden: Tensor | None, sentence: Tensor, tokens: Tensor, segments: Tensor
-    ) -> Tensor:
+        self, parts: Sequence[PartLinks], hidden: Tensor | None, sentence: Tensor, matches: Matches
+    ) -> tuple[Tensor, Tensor]:
         """The entries that sentences see, as `search.entries` says."""
-        return gather_entries(parts, hidden, sentence, tokens, segments)
+        return gather_entries(parts, hidden, sentence, matches)
 
     def mix(self, logits: Tensor, normaliser: Tensor, tokens: Tensor, log_p: Tensor, weight: Tensor) -> Tensor:
         """Mix p_kNN into logits in place, as `search.mix.mix` says."""

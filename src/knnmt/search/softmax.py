@@ -35,20 +35,34 @@ class Shares(NamedTuple):
         return (self.log_p + (self.log_z + log(weight))[:, :, None]).masked_fill_(padding, -torch.inf)
 
 
+class Seen(NamedTuple):
+    """The rows that sentences see: their numbers, -1 for none, their tokens, and what is added to the squared distance
+    of each. All (B, N)."""
+
+    numbers: Tensor
+    tokens: Tensor
+    farther: Tensor
+
+    def by_token(self) -> "Seen":
+        """The same, sorted by token, those that are there first."""
+        missing = self.numbers < 0
+        tokens, order = self.tokens.masked_fill(missing, torch.iinfo(torch.int64).max).sort(dim=1, stable=True)
+        numbers, farther, missing = (each.gather(1, order) for each in (self.numbers, self.farther, missing))
+        return Seen(numbers, tokens.masked_fill_(missing, 0), farther)
+
+
 class Softmax(BySentence):
-    """Rows `numbers` (B, N) of keys, none where -1, each with its token (B, N), and a weight by its distance.
+    """Rows of keys that sentences see, each with a weight by its distance.
 
     They are sorted by token, so that a step sums up what each token gets (B, K, D) in one pass.
     """
 
-    by_sentence: tuple[str, ...] = ("numbers", "tokens", "_runs", "_table")
+    by_sentence: tuple[str, ...] = ("numbers", "tokens", "farther", "_runs", "_table")
     summing = True  # whether every step needs the runs: made in one, they would have it wait for the device
 
-    def __init__(
-        self, buffers: Buffers, keys: Keys[ProjectedRows], numbers: Tensor, tokens: Tensor, decay: Decay
-    ) -> None:
+    def __init__(self, buffers: Buffers, keys: Keys[ProjectedRows], seen: Seen, decay: Decay) -> None:
         self.buffers, self.keys, self.decay = buffers, keys, decay
-        self.numbers, self.tokens = sorted_by_token(numbers, tokens)
+        self.numbers, self.tokens, self.farther = seen.by_token()
         self._table: Table | None = None
         self._runs = Runs(self.numbers, self.tokens) if self.summing else None
 
@@ -56,13 +70,14 @@ class Softmax(BySentence):
     def table(self) -> Table:
         """The rows, to be multiplied."""
         if self._table is None:
-            numbers, _ = self.listed()
+            numbers, _, farther = self.listed()
             self._table = Table(self.buffers, self.keys, numbers.clamp_min(0), numbers < 0)
+            self._table.rows[:, : self._table.count, self.keys.width] += farther
         return self._table
 
-    def listed(self) -> tuple[Tensor, Tensor]:
-        """The rows in the order of `distances`, by token, then number: their numbers, padded with -1, and tokens."""
-        return self.numbers, self.tokens
+    def listed(self) -> Seen:
+        """The rows in the order of `distances`, by token, then number."""
+        return Seen(self.numbers, self.tokens, self.farther)
 
     def distances(self, states: Tensor) -> Tensor:
         """Of states (B, K, d) to all rows, in their order. (B, K, N)."""
@@ -93,7 +108,7 @@ class Softmax(BySentence):
 
 
 class Runs(BySentence):
-    """Rows as `sorted_by_token` has them, as runs of the same token: slots (B, N), which of its sentence's distinct
+    """Rows as `Seen.by_token` has them, as runs of the same token: slots (B, N), which of its sentence's distinct
     tokens each has; distinct (B, D), these, padded with the first one, which is where `padding` (B, D)."""
 
     by_sentence = ("slots", "distinct", "padding", "_columns")
@@ -121,10 +136,3 @@ class Runs(BySentence):
             self._columns = self.distinct[:, None].repeat(1, p.size(1), 1)  # a copy is read faster than a view
         total = p.new_zeros(self._columns.shape).scatter_add_(2, self.slots[:, None].expand(p.shape), p)
         return self._columns, torch.where(self.padding[:, None], total[:, :, :1], total).log_()
-
-
-def sorted_by_token(numbers: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows (B, N), none where the number is -1, sorted by token, those that are there first: numbers and tokens."""
-    missing = numbers < 0
-    tokens, order = tokens.masked_fill(missing, torch.iinfo(torch.int64).max).sort(dim=1, stable=True)
-    return numbers.gather(1, order), tokens.masked_fill_(missing.gather(1, order), 0)

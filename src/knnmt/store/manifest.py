@@ -2,7 +2,8 @@
 
 It is JSON that must be, to the byte, what this module would write; nothing in it can run code. A store is published by
 renaming its manifest into place, so that whoever opens the folder sees the store before or the one after, never one
-between. Format 1 had one part, with the aligner inside, and a journal named after the part: it is read as format 2.
+between. Format 1 had one part, with the aligner inside, and a journal named after the part; up to format 2, narrow keys
+had one number in a byte. Both are read as format 3.
 """
 
 import json
@@ -20,7 +21,7 @@ from knnmt.errors import StoreError
 from knnmt.files import checksum, digest, write_whole
 from knnmt.store.schema import NARROW, SHARED, expect_size
 
-FORMAT: Literal[2] = 2
+FORMAT: Literal[3] = 3
 MANIFEST = "manifest.json"
 ALIGNER, INDEX = "aligner.safetensors", "index.faiss"  # files of a part that are no arrays; the former in format 1
 TUNED = "settings.json"  # of retrieval, beside the parts: what was found best for the store
@@ -62,7 +63,7 @@ class FrequentType(_Record):
 class Manifest(_Record):
     """What a store is made of and what it was made with."""
 
-    format: Literal[2] = FORMAT
+    format: Literal[3] = FORMAT
     made_by: str
     plan: str  # digest of everything that the result depends on
     model: str  # its name, for people; the fingerprints decide
@@ -165,12 +166,22 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def _upgraded(content: Any) -> Any:
-    """The content of a manifest as format 2 has it."""
-    if type(content["format"]) is not int or content["format"] != 1:
+    """The content of a manifest as format 3 has it."""
+    found = content["format"]
+    if type(found) is not int or found not in (1, 2):
         return content
-    (part,) = content["parts"]
-    added = {"aligner": None, "journal": f"journal-{part['name'].removeprefix('part-')}"}
-    return {**content, "format": FORMAT, **{name: value for name, value in added.items() if name not in content}}
+    added = {}
+    if found == 1:
+        (part,) = content["parts"]
+        added = {"aligner": None, "journal": f"journal-{part['name'].removeprefix('part-')}"}
+    parts = [{**part, "sizes": _with_numbers(part["sizes"])} for part in content["parts"]]
+    missing = {name: value for name, value in added.items() if name not in content}
+    return {**content, "format": FORMAT, "parts": parts, **missing}
+
+
+def _with_numbers(sizes: dict[str, Any]) -> dict[str, Any]:
+    """The sizes of a part of format 2 or 1, whose narrow keys have a number in each byte."""
+    return sizes | ({"target_numbers": sizes["target_small"]} if "target_small" in sizes else {})
 
 
 def _expect_sound_parts(path: Path, parts: Sequence[SealedPart]) -> None:
@@ -180,6 +191,9 @@ def _expect_sound_parts(path: Path, parts: Sequence[SealedPart]) -> None:
             raise StoreError(f"{path} names a file that no store has: {min(strange)!r}")
         if missing := set(ALWAYS) - set(part.sizes):
             raise StoreError(f"{path} is corrupt: it has no size {min(missing)!r}")
+        small = part.sizes.get("target_small", 0)
+        if part.sizes.get("target_numbers", 0) not in (small, 2 * small):
+            raise StoreError(f"{path} is corrupt: narrow keys of {small} bytes do not have the numbers that it says")
         if any(part.sizes.get(name) != parts[0].sizes.get(name) for name in SHARED - NARROW):
             raise StoreError(f"{path} is corrupt: {part.name} was not made for the same model as {parts[0].name}")
     if len({part.name for part in parts}) < len(parts):

@@ -34,9 +34,10 @@ QUANTIZED = {
     "target_keys": ("target_codes", "target_codebooks"),
     "source_keys": ("source_codes", "source_codebooks"),
 }  # what stands for an array in a part whose keys are product-quantized
+# widths that a build gives all its parts; those of merged stores may differ
+NARROW = {"target_small", "target_numbers", "source_small"}
 # sizes that all parts of a store share; all others add up
-SHARED = {"width", "subspaces", "subwidth", "source_vocabulary", "target_vocabulary", "target_small", "source_small"}
-NARROW = {"target_small", "source_small"}  # widths that a build gives all its parts; those of merged stores may differ
+SHARED = {"width", "subspaces", "subwidth", "source_vocabulary", "target_vocabulary"} | NARROW
 _TERM = re.compile(r"(?:(\d+)\*)?(\w+)(?:\+(\d+))?")
 
 

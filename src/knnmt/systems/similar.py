@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from knnmt.search.entries import PartLinks
-from knnmt.search.matches import Asked, Index, Limits, PartIndex
+from knnmt.search.matches import ALIKE, Asked, Index, Limits, PartIndex
 from knnmt.search.metric import Decay
 from knnmt.search.mix import Falling, Scores
 from knnmt.search.rows import Keys, ProjectedRows
+from knnmt.search.softmax import Seen
 from knnmt.store.schema import Array, declare, offsets
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Candidates, Defaults, Found, Neighbours, Source, System
@@ -24,19 +25,21 @@ WORK = 1 << 15  # postings that a sentence walks to find similar segments
 COMMON = 1000, 0.25  # types with more tokens than this, and than this share of the segments, are stop words
 BEST = 256  # segments that are scored in full, and in which the tokens of frequent types are looked for
 OFFERED = 128  # candidate tokens of each source token
-ALIKE = 2.0  # weight of segment similarity relative to token distance
-TAKEN, LEAST = 240, 8  # tokens that all source tokens of a sentence take, about; and each one, at least
-BY_STATE = 0.5  # of c: so many more are taken by distance alone
-SHORT, LONG, STRETCH = 10, 30, 3.0  # tokens of a sentence: from short to long, λ reaches up to so many times as far
+LIKENESS = 2.0  # weight of segment similarity relative to token distance
+TAKEN, LEAST = 120, 6  # tokens that all source tokens of a sentence take, about; and each one, at least
+BY_STATE = 1.0  # of c: so many more are taken by distance alone
+FARTHER = 0.15  # of the median distance of random keys: an entry of a segment with nothing in common is so much farther
+SHORT, LONG, STRETCH = 10, 30, 2.0  # tokens of a sentence: from short to long, λ reaches up to so many times as far
 SMALL, LARGE = 2_000, 10_000  # segments of a store: in a small one λ reaches no farther, in a large one all of that
 NEVER = (1 << 32) - 1  # behind all frequencies of types
 
 ARRAYS = {
-    # keys projected to few dimensions, one byte each
+    # keys projected to few numbers: on the source side a byte each; on the target side two numbers in each byte, or one
+    # in stores of format 2 and before
     "small_target": Array("int8", ("entries", "target_small")),
-    "small_target_middle": Array("float32", ("target_small",)),
+    "small_target_middle": Array("float32", ("target_numbers",)),
     "small_target_step": Array("float32", ("1",)),
-    "small_target_projection": Array("float32", ("width", "target_small")),
+    "small_target_projection": Array("float32", ("width", "target_numbers")),
     "small_source": Array("int8", ("tokens", "source_small")),
     "small_source_middle": Array("float32", ("source_small",)),
     "small_source_step": Array("float32", ("1",)),
@@ -52,19 +55,23 @@ declare(ARRAYS)
 
 
 class All(Candidates):
-    """All entries (B, N) that a sentence sees, padded with -1. lengths: (B,), its source tokens."""
+    """All entries (B, N) that a sentence sees, padded with -1, and how similar their segments are. lengths: (B,), its
+    source tokens."""
 
     by_sentence = ("stretch",)
 
-    def __init__(self, view: View, entries: Tensor, lengths: Tensor, settings: RetrievalSettings) -> None:
+    def __init__(
+        self, view: View, entries: Tensor, alike: Tensor, lengths: Tensor, settings: RetrievalSettings
+    ) -> None:
         super().__init__(view, settings)
         self.stretch = _stretch(lengths, _hidden_segments(view)[1])[:, None]
         tokens = view["target_ids"][entries.clamp_min(0)].long()
         self.tokens = tokens.masked_fill(entries < 0, -1)
+        farther = (1.0 - alike / ALIKE) * (FARTHER * view.typical)
         groups, decay = _projections(view, "target"), Decay(view.metric, self.temperature)
         own = [entries if len(groups) == 1 else group.local(entries) for group in groups]
         self.groups = [
-            (group, view.search.softmax(group.rows, numbers, tokens, decay))
+            (group, view.search.softmax(group.rows, Seen(numbers, tokens, farther), decay))
             for group, numbers in zip(groups, own, strict=True)
         ]
 
@@ -77,7 +84,7 @@ class All(Candidates):
         columns = []
         for group, softmax in self.groups:
             distances = softmax.distances(states)
-            numbers, tokens = softmax.listed()
+            numbers, tokens, _ = softmax.listed()
             entries = torch.where(numbers < 0, -1, numbers + group.start)
             columns.append((*(each[:, None].expand(distances.shape) for each in (entries, tokens)), distances))
         entries, tokens, distances = (torch.cat(column, dim=2) for column in zip(*columns, strict=True))
@@ -111,18 +118,22 @@ class All(Candidates):
 
 def select(view: View, source: Source, settings: RetrievalSettings) -> Candidates:
     """What a sentence sees, by tokens and by segments."""
-    entries = near_entries(view, source, settings.c, settings.segments)
-    return All(view, entries, source.mask.sum(dim=1), settings)
+    found = near_entries(view, source, settings.c, settings.segments)
+    return All(view, *found, source.mask.sum(dim=1), settings)
 
 
-def near_entries(view: View, source: Source, c: int | None, segments: int) -> Tensor:
-    """The entries that each sentence sees, -1 for none. (B, N). c: None for as many as suit a sentence's length."""
+def near_entries(view: View, source: Source, c: int | None, segments: int) -> tuple[Tensor, Tensor]:
+    """The entries that each sentence sees, -1 for none, and how similar their segments are, up to ALIKE. Both (B, N).
+
+    c: None for as many as suit a sentence's length
+    """
     batch = len(source.ids)
     sentence, types, states = source.tokens(view)
     taken = _suited(source.mask.sum(dim=1)) if c is None else torch.full((batch,), c, device=types.device)
-    limits = Limits(BEST, OFFERED, taken, (BY_STATE * taken).ceil().long(), ALIKE)
-    tokens, best = view.search.match(_index(view), _asked(view, sentence, types, states), limits)
-    return view.search.entries(_links(view), view.hidden, sentence, tokens, best[:, :segments])
+    limits = Limits(BEST, OFFERED, taken, (BY_STATE * taken).ceil().long(), LIKENESS)
+    found = view.search.match(_index(view), _asked(view, sentence, types, states), limits)
+    whole = {"segments": found.segments[:, :segments], "segments_alike": found.segments_alike[:, :segments]}
+    return view.search.entries(_links(view), view.hidden, sentence, found._replace(**whole))
 
 
 def _suited(lengths: Tensor) -> Tensor:
@@ -243,7 +254,7 @@ SYSTEM = System(
     ),
     select=select,
     # a small store has little that is near: what is farther than this made translations worse than base MT's
-    defaults=Defaults(weight=0.8, temperature=1 / 20, reach=1 / 4, c=None),
+    defaults=Defaults(weight=0.9, temperature=1 / 20, reach=1 / 3, c=None),
     takes_k=False,
     takes_c=True,
 )  # fmt: skip

@@ -72,7 +72,8 @@ class View:
     ) -> None:
         self.parts, self.device, self.metric = parts, device, metric
         self.weights = weights if len(set(weights)) > 1 else ()  # how much each part's entries count in p_kNN
-        self.scale = float(distance(torch.tensor(scale), metric))  # the median distance of two random keys
+        self.typical = scale  # the median squared distance of two random keys
+        self.scale = float(distance(torch.tensor(scale), metric))  # the same in the store's metric
         self.search = backend(device)
         self.hidden: Tensor | None = None
         self._kept: dict[str, Any] = {}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from knnmt.build import kmeans
 from knnmt.build.settings import BuildSettings
-from knnmt.build.similar import LARGEST, SHARE
+from knnmt.build.similar import DEVIATIONS, HIGH, LARGEST, LOW, SHARE, numbers_of, packed
 from knnmt.csr import Int64, offsets_of
 from knnmt.datastore import Datastore
 from knnmt.errors import UsageError
@@ -247,17 +247,20 @@ def _write_similar(shape: Shape, part: Path) -> None:
     token of one type twice."""
     rng = np.random.default_rng(shape.seed + 3)
     count, segments = shape.tokens, _segments(shape)
-    for side, width in (("source", max(1, shape.width // 8)), ("target", max(1, shape.width // 4))):
+    eighth, quarter = (max(1, shape.width // share) for share in (8, 4))
+    for side, size, width in (("source", eighth, eighth), ("target", quarter, numbers_of(quarter, shape.width))):
+        halves = size < width  # of bytes; else whole ones
         matrix = np.linalg.qr(_draw(rng, shape.width, width))[0] * np.float32(np.sqrt(shape.width / width))
-        step = np.float32(4 * np.sqrt(shape.width / width) / LARGEST)  # four times the deviation fits into a byte
+        step = np.float32((DEVIATIONS if halves else 4 / LARGEST) * np.sqrt(shape.width / width))
         means = arrays.read(part / f"cluster_{side}.npy").astype(np.float32) @ matrix / step
-        rows = arrays.create(part / f"small_{side}.npy", "int8", (count, width))
+        rows = arrays.create(part / f"small_{side}.npy", "int8", (count, size))
         spread = max(1, round(3**0.5 * NOISE * float(np.sqrt(shape.width / width)) / float(step)))  # evenly, as wide
         for some in _blocks(count):
             numbers = np.arange(some.start, some.stop)
             owner = np.searchsorted(shape.starts, numbers if side == "source" else shape.places(numbers), "right") - 1
             noise = rng.integers(-spread, spread + 1, (numbers.size, width), np.int16)
-            rows[some] = (means[owner] + noise).clip(-LARGEST, LARGEST)
+            near = means[owner] + noise
+            rows[some] = packed(np.rint(near).clip(LOW, HIGH)) if halves else near.clip(-LARGEST, LARGEST)
         arrays.write(part / f"small_{side}_projection.npy", (matrix / step).astype(np.float32))
         arrays.write(part / f"small_{side}_middle.npy", np.zeros(width, np.float32))
         arrays.write(part / f"small_{side}_step.npy", np.array([step], np.float32))
