@@ -29,7 +29,7 @@ def sealed(model: Model, built: Path, tmp_path_factory: pytest.TempPathFactory) 
     """Two stores, of which both were taught and lost something, and whose narrow keys have different widths."""
     folder = tmp_path_factory.mktemp("stores")
     one, other = shutil.copytree(built, folder / "one"), folder / "other"
-    build([parallel_text(folder / "text.tsv", 40, seed=5)], model, other, "de-en", settings(budget=42_000))
+    build([parallel_text(folder / "text.tsv", 40, seed=5)], model, other, "de-en", settings(budget=60_000))
     store = Datastore.open(one)
     store.add([Segment("ein Hund schläft", "the lazy dog", "", "a"), Segment("Katze", "tiger", "", "b")], model)
     store.compact(model)

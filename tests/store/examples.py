@@ -9,6 +9,7 @@ import numpy as np
 from knnmt.datastore import Datastore
 from knnmt.store import arrays
 from knnmt.store.manifest import ALIGNER, aligner_name, aligner_of, journal_name, publish, read_manifest, seal
+from knnmt.store.memories import Memories
 
 from ..build.examples import written
 from ..oracle import datastore as oracle
@@ -38,6 +39,7 @@ def joined(folder: Path, paths: Sequence[Path]) -> Datastore:
         made[aligner_name(aligner[1])] = Path(shutil.copy(aligner[0], folder.parent / f"{folder.name}-aligner"))
     parts = [part for manifest in manifests for part in manifest.parts]
     update = {"parts": parts, "journal": journal_name(parts), "kept": sum(manifest.kept for manifest in manifests)}
+    update["scale"] = Memories.open(paths).scale
     publish(folder, manifests[0].model_copy(update=update), made)
     return Datastore.open(folder)
 

@@ -181,7 +181,9 @@ def _upgraded(content: Any) -> Any:
 
 def _with_numbers(sizes: dict[str, Any]) -> dict[str, Any]:
     """The sizes of a part of format 2 or 1, whose narrow keys have a number in each byte."""
-    return sizes | ({"target_numbers": sizes["target_small"]} if "target_small" in sizes else {})
+    if "target_small" not in sizes or "target_numbers" in sizes:
+        return sizes
+    return sizes | {"target_numbers": sizes["target_small"]}
 
 
 def _expect_sound_parts(path: Path, parts: Sequence[SealedPart]) -> None:
