@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -234,7 +234,7 @@ class Oracle:
             hook.remove()
         assert torch.allclose(made.logits, seen["output"] @ hf.shared.weight.T, atol=1e-4)  # the scaling is in it
         state = seen[self.case.store.manifest.key][0, -1].numpy()
-        sentence = source, made.encoder_last_hidden_state[0].numpy()
+        sentence, wanted = (source, made.encoder_last_hidden_state[0].numpy()), self.settings
         if self.chosen.system == "knn":
             found = systems.knn(self.arrays, state, self.settings)
         elif self.chosen.system == "similar":
@@ -243,12 +243,13 @@ class Oracle:
                 by_segments.LIKENESS, by_segments.BY_STATE, (by_segments.TAKEN, by_segments.LEAST),
                 by_segments.FARTHER * self.case.store.manifest.scale,
             )  # fmt: skip
-            found = similar.similar(self.arrays, *sentence, state, self.settings, limits)
+            found = similar.similar(self.arrays, *sentence, state, wanted, limits)
+            wanted = replace(wanted, tau=wanted.tau and by_segments.SHY * wanted.tau)  # the store is small
         else:
             home = prototypes if self.chosen.system == "proto" else systems
             system = getattr(home, self.chosen.system.replace("-", "_"))
             found = system(self.arrays, *sentence, state, self.settings)
-        return systems.mixed(made.logits[0, -1].softmax(dim=-1).numpy(), found, self.settings)
+        return systems.mixed(made.logits[0, -1].softmax(dim=-1).numpy(), found, wanted)
 
 
 @pytest.mark.parametrize("family", ["t5", "t5-output"])

@@ -53,6 +53,7 @@ def limited(limits: similar.Limits) -> Any:
     named: dict[str, Any] = {
         "BEST": limits.best, "OFFERED": limits.offered, "COMMON": limits.common, "WORK": limits.work,
         "LIKENESS": limits.alike, "BY_STATE": limits.by_state, "TAKEN": limits.taken[0], "LEAST": limits.taken[1],
+        "SHY": 1.0,
     }  # fmt: skip
     return patch.multiple(system, **named)
 
@@ -203,8 +204,8 @@ def test_long_sentences_reach_farther_in_a_large_store() -> None:
     lengths = torch.tensor([1, 10, 20, 30, 200])
     assert system._stretch(lengths, 10_000).tolist() == pytest.approx([1.0, 1.0, 1.5, 2.0, 2.0])
     assert torch.equal(system._stretch(lengths, 99_999), system._stretch(lengths, 10_000))
-    assert system._stretch(lengths, 6_000).tolist() == pytest.approx([1.0, 1.0, 1.25, 1.5, 1.5])
-    assert system._stretch(lengths, 2_000).tolist() == [1.0] * 5
+    assert system._stretch(lengths, 6_000).tolist() == pytest.approx([0.875 * x for x in (1.0, 1.0, 1.25, 1.5, 1.5)])
+    assert system._stretch(lengths, 2_000).tolist() == [0.75] * 5
 
 
 def test_λ_of_a_long_sentence_falls_more_slowly_in_any_batch_and_after_others_left(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ BY_STATE = 1.0  # of c: so many more are taken by distance alone
 FARTHER = 0.15  # of the median distance of random keys: an entry of a segment with nothing in common is so much farther
 SHORT, LONG, STRETCH = 10, 30, 2.0  # tokens of a sentence: from short to long, λ reaches up to so many times as far
 SMALL, LARGE = 2_000, 10_000  # segments of a store: in a small one λ reaches no farther, in a large one all of that
+SHY = 0.75  # so far λ reaches in a small store, whatever the length
 NEVER = (1 << 32) - 1  # behind all frequencies of types
 
 ARRAYS = {
@@ -148,7 +149,8 @@ def _stretch(lengths: Tensor, segments: int) -> Tensor:
     so did all texts with a small store, which has little that is near.
     """
     share = min(1.0, max(0.0, (segments - SMALL) / (LARGE - SMALL)))
-    return 1.0 + share * (STRETCH - 1.0) * ((lengths - SHORT) / (LONG - SHORT)).clamp(0.0, 1.0)
+    longer = 1.0 + share * (STRETCH - 1.0) * ((lengths - SHORT) / (LONG - SHORT)).clamp(0.0, 1.0)
+    return longer * (SHY + share * (1.0 - SHY))
 
 
 def _index(view: View) -> Index:
