@@ -38,7 +38,16 @@ from knnmt.errors import StoreError, writing_to
 from knnmt.model.represent import StateModel
 from knnmt.store.journal import Journal
 from knnmt.store.lessons import Lesson, Lessons, LessonStates, Record, SealedStates
-from knnmt.store.manifest import FrequentType, Manifest, aligner_name, aligner_of, publish, remove_others, work_folder
+from knnmt.store.manifest import (
+    FORMAT,
+    FrequentType,
+    Manifest,
+    aligner_name,
+    aligner_of,
+    publish,
+    remove_others,
+    work_folder,
+)
 from knnmt.store.part import Part, segment_of
 from knnmt.store.pieces import fits
 from knnmt.store.records import to_bytes
@@ -132,6 +141,7 @@ def _whole(lesson: Lesson, model: StateModel) -> bool:
 def _plan(store: Store, model: StateModel, change: _Change, full: bool) -> str:
     """A digest of all that the result depends on."""
     content = [
+        FORMAT,
         [store.manifest.plan, store.manifest.journal, *(part.folder.name for part in store.parts)],
         [model.device.type, model.transformer.precision, full],
         [sorted(store.lessons.removed), sorted(store.lessons.folded)],

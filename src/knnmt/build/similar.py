@@ -126,7 +126,7 @@ def in_bytes(states: NDArray[Any], matrix: Float32, workers: int, memory: int) -
 
 def in_halves(states: NDArray[Any], matrix: Float32) -> tuple[Float32, Float32, Float32]:
     """A projection (d, p) of states (N, d) in steps such that numbers are best kept in half a byte."""
-    rows = torch.from_numpy(states[:: max(1, len(states) // SAMPLE)].astype(np.float64))
+    rows = torch.from_numpy(states[:: max(1, len(states) // ROWS)].astype(np.float64))
     sample = alone(lambda: rows @ torch.from_numpy(matrix).double())
     step = np.float32(max(DEVIATIONS * float(sample.std(dim=0, correction=0).mean()), 1e-12))
     middle = sample.mean(dim=0) / float(step) - (LOW + HIGH) / 2
