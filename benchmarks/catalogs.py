@@ -43,6 +43,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
+    given.work.mkdir(parents=True, exist_ok=True)
     model = load("mini-de-en", langs=str(demo.LANGUAGES), device="cpu")
     numbers = ("BLEU", "chrF2", "better", "worse", "verbatim", "far")
     table = Table(title=f"strings of a project that the memory does not know (at most {given.strings})")
