@@ -1,7 +1,8 @@
 """Similar: for each source token, the c best training tokens of its type, by their own distance and by how similar
 their segments are to the sentence (BM25); and all entries of the most similar segments.
 
-States are projected to few numbers, each in a byte. p_kNN is the softmax over all candidates of the sentence.
+States are projected to few numbers, each in a byte or half of one. p_kNN is the softmax over all candidates of the
+sentence; those of segments that are less similar to it count as farther away.
 """
 
 import itertools
