@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 DOMAINS = ("koran", "subtitles", "bible", "it")
+LONGEST_FIRST = ("it", "bible", "koran", "subtitles")
 SIZES = ("10000", "3000", "1000", "300", "100")
 MINI = "mini-de-en"
 STORE = "speed-store"  # the job that builds what times are measured with
@@ -97,7 +98,7 @@ def quality(window: Window) -> Iterator[Job]:
     """All runs that give scores."""
     both: list[Path | None] = [None, *([window.base] if window.base is not None else [])]
     for place, model in enumerate(both):
-        for domain in ("it", "bible", "koran", "subtitles"):  # the default beside what it is compared with
+        for domain in LONGEST_FIRST:  # the default beside what it is compared with
             named = ("--systems", "similar,similar-learned,knn,faster", "--no-vary")
             yield window.reproduce(place, "quick", domain, model, *named, part="similar")
     yield Job(
@@ -111,7 +112,7 @@ def quality(window: Window) -> Iterator[Job]:
     )  # fmt: skip
     for model in both:
         for place, variant in enumerate(("cosine", "knn", "m512", "m2048")):
-            for domain in ("it", "bible", "koran", "subtitles"):
+            for domain in LONGEST_FIRST:
                 yield window.reproduce(12 + place, "published", f"{domain}-{variant}", model)
     for size in SIZES:
         for domain in DOMAINS:
@@ -127,7 +128,7 @@ def quality(window: Window) -> Iterator[Job]:
         for variant in (*sizes, "m4", "m64"):
             yield window.reproduce(45, "curve", f"{domain}-{variant}", None)
     for place, model in enumerate(both):
-        for domain in ("it", "bible", "koran", "subtitles"):  # all systems, with what is varied
+        for domain in LONGEST_FIRST:  # all systems, with what is varied
             yield window.reproduce((16 if window.arguments.again else 50) + place, "quick", domain, model)
 
 

@@ -341,9 +341,10 @@ def test_states_of_removed_segments_leave_the_disk(several: Datastore, model: Mo
 
 
 def test_a_store_of_the_first_format_is_compacted_to_the_second(store: Datastore, model: Model) -> None:
-    before, segments = folders(store), list(store.segments())
+    segments = list(store.segments())
     in_format_1(store.path)
     old = Datastore.open(store.path)
+    before = folders(old)
     assert read_manifest(store.path).aligner is None
     old.add(LESSONS, model)
     old.compact(model)

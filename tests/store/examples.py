@@ -45,7 +45,10 @@ def joined(folder: Path, paths: Sequence[Path]) -> Datastore:
 
 
 def in_format_1(store: Path) -> None:
-    """Make a store of one part what builds once made: the aligner in the part, the journal named after the part."""
+    """Make a store of one part, in which nothing was taught, what builds once made: the aligner in the part, the
+    journal named after the part, narrow keys as in format 2."""
+    if "target_numbers" in content_of(store)["parts"][0]["sizes"]:
+        in_format_2(store)
     content = content_of(store)
     (part,) = content["parts"]
     aligner, journal = content.pop("aligner"), store / content.pop("journal")

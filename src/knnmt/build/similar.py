@@ -4,8 +4,10 @@ Keys of both sides are projected to their principal components, so that little i
 On the source side each number is kept in a byte; on the target side two numbers are. There the components are turned
 at random, so that all numbers vary alike and none wastes its few bits. What the projection takes from a typical
 distance it gives back by a factor, so that distances, and with them temperatures, mean what they mean between whole
-keys. Segments are compared as a search engine does (BM25,
-Robertson et al. 1994), over the ids of the source tokens that have links: each keeps its share in the score.
+keys.
+
+Segments are compared as a search engine does (BM25, Robertson et al. 1994), over the ids of the source tokens that have
+links: each keeps its share in the score.
 
 The parts of a store share the projections, which are found from the first, and weigh types by the whole store: their
 distances and scores can be compared.

@@ -170,20 +170,17 @@ def _upgraded(content: Any) -> Any:
     found = content["format"]
     if type(found) is not int or found not in (1, 2):
         return content
-    added = {}
     if found == 1:
         (part,) = content["parts"]
         added = {"aligner": None, "journal": f"journal-{part['name'].removeprefix('part-')}"}
+        content = content | {name: value for name, value in added.items() if name not in content}
     parts = [{**part, "sizes": _with_numbers(part["sizes"])} for part in content["parts"]]
-    missing = {name: value for name, value in added.items() if name not in content}
-    return {**content, "format": FORMAT, "parts": parts, **missing}
+    return {**content, "format": FORMAT, "parts": parts}
 
 
 def _with_numbers(sizes: dict[str, Any]) -> dict[str, Any]:
     """The sizes of a part of format 2 or 1, whose narrow keys have a number in each byte."""
-    if "target_small" not in sizes or "target_numbers" in sizes:
-        return sizes
-    return sizes | {"target_numbers": sizes["target_small"]}
+    return sizes | ({"target_numbers": sizes["target_small"]} if "target_small" in sizes else {})
 
 
 def _expect_sound_parts(path: Path, parts: Sequence[SealedPart]) -> None:
