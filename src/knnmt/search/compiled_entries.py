@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from knnmt.loops import compiled, element, last_begun, share_out
-from knnmt.search.entries import BITS, PartLinks
-from knnmt.search.matches import Matches
+from knnmt.search.entries import PartLinks
+from knnmt.search.matches import ALIKE, BITS, Matches
 
 Ints = NDArray[np.integer[Any]]
 Flags = NDArray[np.bool_]
@@ -87,7 +87,7 @@ def fill_rows(
         for place in range(at):
             new, entry = place == 0 or found[place] != found[place - 1], found[place] >> BITS
             if new and (len(hidden) == 0 or not hidden[entry]):
-                row[kept], alike[sentence, kept] = entry, found[place] & ((1 << BITS) - 1)
+                row[kept], alike[sentence, kept] = entry, found[place] & ALIKE
                 kept += 1
         row[kept:], alike[sentence, kept:] = -1, 0
         counts[sentence] = kept

@@ -6,11 +6,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from knnmt.search.matches import Matches
+from knnmt.search.matches import ALIKE, BITS, Matches
 from knnmt.search.nearest import runs
 
 MOST = 1 << 31  # entries of a part, which are numbered by int32
-BITS = 16  # of a similarity
 
 
 class PartLinks(NamedTuple):
@@ -50,7 +49,7 @@ def gather_entries(
         there = ~hidden[found >> BITS]
         owner, found = owner[there], found[there]
     rows = as_rows(owner, found, len(segments), (parts[-1].first_entry + MOST) << BITS)
-    return rows >> BITS, rows.masked_fill(rows < 0, 0) & ((1 << BITS) - 1)
+    return rows >> BITS, rows.masked_fill(rows < 0, 0) & ALIKE
 
 
 def _runs_of(owner: Tensor, numbers: Tensor, alike: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -82,7 +82,8 @@ class Matches(NamedTuple):
     segments_alike: Tensor
 
 
-ALIKE = (1 << 16) - 1  # of the most similar segment
+BITS = 16  # of a similarity
+ALIKE = (1 << BITS) - 1  # that of the most similar segment
 Compare = Callable[[Tensor, Tensor, Tensor], Tensor]
 """The squared distances of states (Q, p) to rows (N, p) in bytes, by their numbers (Q, P); 0 for -1. (Q, P)."""
 
