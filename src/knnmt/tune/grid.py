@@ -114,10 +114,11 @@ class Numbers(NamedTuple):
 
 
 def around(best: RetrievalSettings, most_k: int | None) -> Iterator[RetrievalSettings]:
-    """Settings near the best: translation likes more weight and other temperatures than likelihood does."""
+    """Settings near the best, in the order in which they are worth a try: translation likes more weight and other
+    temperatures than likelihood does. First by large steps, then by small ones."""
     weight, temperature, reach = Numbers.of(best)
-    heavier = min(0.95, weight + 0.15)
     distant = best.adapt == "distance"
+    heavier, slightly = min(0.95, weight + 0.15), 2**0.5
     updates: list[Values] = [
         {"weight": heavier},
         {"reach": 2 * reach} if distant else {"weight": max(0.05, weight - 0.15)},
@@ -127,6 +128,10 @@ def around(best: RetrievalSettings, most_k: int | None) -> Iterator[RetrievalSet
     ]
     if best.k is not None and most_k is not None and 2 * best.k <= most_k:
         updates.append({"k": best.k * 2})
+    if distant:
+        updates += [{"reach": reach * slightly}, {"reach": reach / slightly}]
+    updates += [{"temperature": temperature * slightly}, {"temperature": temperature / slightly}]
+    updates += [{"weight": max(0.05, weight - 0.1)}, {"weight": min(0.99, weight + 0.05)}]
     yield from dict.fromkeys(best.model_copy(update=update) for update in updates)
 
 

@@ -74,8 +74,8 @@ class Search:
         self.untuned = self._untuned()
 
     def run(self, adapt: Sequence[Adapt], decoded: int) -> list[Trial]:
-        """All trials, the best first: base MT, the untuned settings, `decoded` by likelihood, as many around the best,
-        and those with a gate."""
+        """All trials, the best first: base MT, the untuned settings, `decoded` by likelihood, as many around the best
+        at the time, and those with a gate."""
         kinds = set(adapt) | ({"distance"} if "learned" in adapt else set())
         leans = LEANS[:decoded] if "learned" in adapt else ()
         likeliest = spread(self.likelihoods.search(kinds), decoded)
@@ -84,9 +84,11 @@ class Search:
         self.dev.watch("translate", 0, total)
         for settings in first:
             self._measure(Tuned(settings), total)
-        new = [settings for settings in self._around_the_best() if Tuned(settings) not in self.trials]
-        for settings in new[:decoded]:
-            self._measure(Tuned(settings), total)
+        for _ in range(decoded):  # what is better is gone on from
+            new = next((near for near in self._around_the_best() if Tuned(near) not in self.trials), None)
+            if new is None:
+                break
+            self._measure(Tuned(new), total)
         if leans:
             by_distance = self._best(trial for trial in self.trials.values() if trial.settings.adapt == "distance")
             for tuned, likelihood in self._learned(by_distance.settings, leans):
