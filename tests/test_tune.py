@@ -156,6 +156,20 @@ def test_where_base_is_better_less_is_tried(
     assert trials[60.0] == trials[30.0].model_copy(update={"reach": trials[60.0].reach})
 
 
+def test_the_search_goes_on_from_what_is_better(
+    model: Model, store: Datastore, dev: list[Segment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # base MT, the untuned settings, two by likelihood, then two, each around the best at the time
+    scores = iter([10.0, 20.0, 30.0, 25.0, 60.0, 40.0])
+    monkeypatch.setattr(search, "bleu", lambda texts, references: Score("BLEU", next(scores), ""))
+    trials = tune(model, store, dev, "similar", adapt=("distance",), decoded=2, translate=GREEDY)
+    found = {trial.bleu: trial.settings for trial in trials}
+    before = [found[score] for score in (10.0, 20.0, 30.0, 25.0)]
+    better = next(near for near in grid.around(found[30.0], None) if near not in before)
+    assert found[60.0] == better
+    assert found[40.0] == next(near for near in grid.around(better, None) if near not in [*before, better])
+
+
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_what_is_left_out_is_not_used(model: Model, store: Datastore, dev: list[Segment], system: str) -> None:
     own = [*dev, *list(store.segments())[:6]]  # segments that the store has, word for word
