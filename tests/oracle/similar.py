@@ -19,9 +19,9 @@ class Limits:
     """What a sentence sees: whole segments, the best segments, tokens to choose from, when a type is too common, and
     how many postings are walked.
 
-    near, by_state: so many tokens of the nearest cluster are compared, and so many of those are taken; farther: what is added to the squared distance of an
-    entry whose segment has nothing in common with the sentence; taken: where no c is given, so many for all tokens of a
-    sentence, and at least so many for each
+    near, by_state: so many tokens of the nearest cluster are compared, and so many of those are taken; farther: what is
+    added to the squared distance of an entry whose segment has nothing in common with the sentence; taken: where no c
+    is given, so many for all tokens of a sentence, and at least so many for each
     """
 
     segments: int = 2
@@ -132,10 +132,10 @@ def seen(
             for place, (some, token) in enumerate(zip(far, offered, strict=True))
         ]
         chosen = [offered[place] for _, place in sorted(rank)[:c]]
-        around = offered
-        if "cluster_members" in store:
-            around = [token for token in beside(store, kind, own, settings, limits, removed) if segment[token] not in hidden]
-        near = sorted((distance(store, "source", token, queried(own, settings)), place) for place, token in enumerate(around))
+        around = beside(store, kind, own, settings, limits, removed) if "cluster_members" in store else offered
+        around = [token for token in around if segment[token] not in hidden]
+        far = [distance(store, "source", token, queried(own, settings)) for token in around]
+        near = sorted((some, place) for place, some in enumerate(far))
         for token in chosen + [around[place] for _, place in near[: limits.by_state]]:
             entries |= {int(store["link_entries"][link]) for link in span(store["link_offsets"], token)}
     return {
@@ -157,7 +157,8 @@ def beside(
     ]
     if not there:
         return []
-    near = min(there, key=lambda cluster: (squared(queried(state, settings), store["cluster_source"][cluster]), cluster))
+    query = queried(state, settings)
+    _, near = min((squared(query, store["cluster_source"][cluster]), cluster) for cluster in there)
     members = [member(store, place) for place in span(store["cluster_starts"], near)]
     if len(members) <= limits.near:
         return members

@@ -245,7 +245,7 @@ def _offer_all(
 
 @compiled
 def _listed(parts: Ints, hidden: Flags, numbers: Ints) -> Ints:
-    """The stored tokens of these numbers (n,), -1 for none, that are not hidden: number in the part, and part (m, 2)."""
+    """The stored tokens of these numbers (n,), -1 for none, that are not hidden: number in the part, part. (m, 2)."""
     found, count = np.empty((len(numbers), 2), np.int64), 0
     for number in numbers:
         if number < 0:
@@ -287,9 +287,7 @@ def _ranks(distances: Floats, alikes: Floats, alike: float) -> Floats:
 
 
 @compiled
-def _choose(
-    table: Any, parts: Ints, most: int, tokens: Ints, ranks: Floats, chosen: Ints, chosen_alike: Ints
-) -> None:
+def _choose(table: Any, parts: Ints, most: int, tokens: Ints, ranks: Floats, chosen: Ints, chosen_alike: Ints) -> None:
     """Choose the stored tokens (n, 2) of the lowest ranks, as many as there is room for."""
     heap = np.full(min(len(chosen), len(tokens)), np.iinfo(np.int64).min)
     if len(heap):
@@ -298,7 +296,7 @@ def _choose(
     for place in range(len(heap)):
         token = tokens[-heap[place] & 0xFFFFFFFF]
         chosen[place] = parts[token[1], FIRST_TOKEN] + token[0]
-        chosen_alike[place] = _level(np.int64(table[1][_slot(table, _segment(parts, token))]), most)
+        chosen_alike[place] = _level(table[1][_slot(table, _segment(parts, token))], most)
 
 
 @compiled
@@ -308,9 +306,9 @@ def _segment(parts: Ints, token: Ints) -> Any:
 
 
 @compiled
-def _level(score: int, most: int) -> Any:
+def _level(score: Any, most: Any) -> Any:
     """A score as a share of the highest one, as `matches.level` has it."""
-    return np.int32((2 * ALIKE * score + most) // (2 * most))
+    return np.int32((2 * ALIKE * np.int64(score) + most) // (2 * most))
 
 
 @compiled

@@ -63,8 +63,9 @@ class Asked(NamedTuple):
 
 class Limits(NamedTuple):
     """best: segments of a sentence that are scored in full, and in which the tokens of frequent types are looked for;
-    offered: candidates of a token; by_both: (B,), how many of them are taken by distance and segment; by_state: how many
-    are taken by distance alone, of those around the token, or of the offered ones where nobody knows them; alike: the weight of segment similarity relative to distance."""
+    offered: candidates of a token; by_both: (B,), how many of them are taken by distance and segment; by_state: how
+    many are taken by distance alone, of those around the token, or of the offered ones where nobody knows them; alike:
+    the weight of segment similarity relative to distance."""
 
     best: int
     offered: int
