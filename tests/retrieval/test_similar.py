@@ -186,7 +186,8 @@ def test_a_sentence_needs_no_memory_for_segments_that_it_does_not_come_across() 
     sizes = torch.tensor([[2], [1]])
     asked = Asked(
         sentence=torch.zeros(2, dtype=torch.int64), kind=kind, near=torch.empty((2, 0), dtype=torch.int64),
-        states=[torch.tensor([[3.0, 3.0], [9.0, 9.0]])], step=[1.0], owner=torch.zeros(2, dtype=torch.int64), starts=torch.tensor([[0], [2]]), sizes=sizes,
+        states=[torch.tensor([[3.0, 3.0], [9.0, 9.0]])], step=[1.0],
+        owner=torch.zeros(2, dtype=torch.int64), starts=torch.tensor([[0], [2]]), sizes=sizes,
         walked=torch.tensor([[1], [1]]), told=torch.tensor([True, True]),
     )  # fmt: skip
     one = torch.ones(1, dtype=torch.int64)
