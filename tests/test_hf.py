@@ -240,7 +240,7 @@ class Oracle:
         elif self.chosen.system == "similar":
             limits = similar.Limits(
                 self.chosen.segments, by_segments.BEST, by_segments.OFFERED, by_segments.COMMON, by_segments.WORK,
-                by_segments.LIKENESS, by_segments.NEAR, by_segments.BY_STATE, (by_segments.TAKEN, by_segments.LEAST),
+                by_segments.LIKENESS, by_segments.BY_STATE, (by_segments.TAKEN, by_segments.LEAST),
                 by_segments.FARTHER * self.case.store.manifest.scale,
             )  # fmt: skip
             found = similar.similar(self.arrays, *sentence, state, wanted, limits)

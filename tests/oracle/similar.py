@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .datastore import States, Store, squared
-from .systems import Found, Neighbour, Settings, entries_of_cluster, member, queried, span, transformed
+from .systems import Found, Neighbour, Settings, queried, span, transformed
 
 K1, B, SHARE = 1.2, 0.75, 512
 
@@ -19,9 +19,9 @@ class Limits:
     """What a sentence sees: whole segments, the best segments, tokens to choose from, when a type is too common, and
     how many postings are walked.
 
-    near, by_state: so many tokens of the nearest cluster are compared, and so many of those are taken; farther: what is
-    added to the squared distance of an entry whose segment has nothing in common with the sentence; taken: where no c
-    is given, so many for all tokens of a sentence, and at least so many for each
+    by_state: so many times c more are taken by distance alone; farther: what is added to the squared distance of an
+    entry whose segment has nothing in common with the sentence; taken: where no c is given, so many for all tokens of a
+    sentence, and at least so many for each
     """
 
     segments: int = 2
@@ -30,8 +30,7 @@ class Limits:
     common: tuple[int, float] = (1000, 0.25)
     work: int = 1 << 15
     alike: float = 2.0
-    near: int = 4
-    by_state: int = 2
+    by_state: float = 0.5
     taken: tuple[int, int] = (300, 8)
     farther: float = 0.0
 
@@ -114,7 +113,7 @@ def seen(
     """The entries that a sentence sees, and what is added to the squared distance of each."""
     spans = [span(store["target_offsets"], number) for number in range(len(store["target_offsets"]) - 1)]
     hidden = {number for number, entries in enumerate(spans) if all(removed[entry] for entry in entries)}
-    alike, segment = likeness(store, ids, hidden, limits), store["token_segments"].tolist()
+    alike = likeness(store, ids, hidden, limits)
     ranked = sorted((-like, number) for number, like in enumerate(alike) if like > 0)
     best = [number for _, number in ranked[: limits.best]]
     entries = {entry for number in best[: limits.segments] for entry in spans[number]}
@@ -131,38 +130,15 @@ def seen(
             (some / typical + limits.alike * (1 - alike[store["token_segments"][token]]), place)
             for place, (some, token) in enumerate(zip(far, offered, strict=True))
         ]
-        chosen = [offered[place] for _, place in sorted(rank)[:c]]
-        around = beside(store, kind, own, settings, limits, removed) if "cluster_members" in store else offered
-        around = [token for token in around if segment[token] not in hidden]
-        far = [distance(store, "source", token, queried(own, settings)) for token in around]
-        near = sorted((some, place) for place, some in enumerate(far))
-        for token in chosen + [around[place] for _, place in near[: limits.by_state]]:
-            entries |= {int(store["link_entries"][link]) for link in span(store["link_offsets"], token)}
+        nearest = sorted((some, place) for place, some in enumerate(far))
+        for _, place in sorted(rank)[:c] + nearest[: math.ceil(limits.by_state * c)]:
+            entries |= {int(store["link_entries"][link]) for link in span(store["link_offsets"], offered[place])}
     return {
         entry: limits.farther * (1 - alike[number])
         for number, own in enumerate(spans)
         for entry in own
         if entry in entries and not removed[entry]
     }
-
-
-def beside(
-    store: Store, kind: int, state: States, settings: Settings, limits: Limits, removed: NDArray[np.bool_]
-) -> list[int]:
-    """The tokens of the nearest cluster of a type with visible entries, or some of them, evenly spaced."""
-    there = [
-        cluster
-        for cluster in span(store["cluster_offsets"], kind)
-        if not all(removed[entry] for entry in entries_of_cluster(store, cluster))
-    ]
-    if not there:
-        return []
-    query = queried(state, settings)
-    _, near = min((squared(query, store["cluster_source"][cluster]), cluster) for cluster in there)
-    members = [member(store, place) for place in span(store["cluster_starts"], near)]
-    if len(members) <= limits.near:
-        return members
-    return [members[place * len(members) // limits.near] for place in range(limits.near)]
 
 
 def similar(

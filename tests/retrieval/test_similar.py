@@ -27,8 +27,8 @@ from .test_prototypes import off_grid
 pytestmark = pytest.mark.usefixtures("way")
 
 
-def drawn(seed: int, metric: Metric = "squared", width: int = 8, batch: int = 3, *, clusters: bool = True) -> Case:
-    """A random case whose store has narrow keys and, if asked for, clusters; its states are nowhere equally far."""
+def drawn(seed: int, metric: Metric = "squared", width: int = 8, batch: int = 3) -> Case:
+    """A random case whose store has narrow keys; its states are nowhere equally far."""
     case = off_grid(Case.drawn(seed, metric, width=width, batch=batch), seed)
     rng = np.random.default_rng(seed)
     arrays = dict(case.arrays)
@@ -39,8 +39,7 @@ def drawn(seed: int, metric: Metric = "squared", width: int = 8, batch: int = 3,
         side: np.linalg.qr(rng.normal(size=(width, size)))[0].astype(np.float32)
         for side, size in (("source", min(width, 4)), ("target", min(width, 4 + seed % 3)))
     }
-    around = {"cluster_members": np.arange(len(arrays["source_keys"]), dtype=np.int32)} if clusters else {}
-    return replace(case, arrays=arrays | around | similar.gathered(arrays, matrices))
+    return replace(case, arrays=arrays | similar.gathered(arrays, matrices))
 
 
 def shares(tokens: torch.Tensor, log_p: torch.Tensor) -> dict[int, float]:
@@ -53,8 +52,8 @@ def limited(limits: similar.Limits) -> Any:
     """The system, bound by these limits."""
     named: dict[str, Any] = {
         "BEST": limits.best, "OFFERED": limits.offered, "COMMON": limits.common, "WORK": limits.work,
-        "LIKENESS": limits.alike, "NEAR": limits.near, "BY_STATE": limits.by_state, "TAKEN": limits.taken[0],
-        "LEAST": limits.taken[1], "SHY": 1.0,
+        "LIKENESS": limits.alike, "BY_STATE": limits.by_state, "TAKEN": limits.taken[0], "LEAST": limits.taken[1],
+        "SHY": 1.0,
     }  # fmt: skip
     return patch.multiple(system, **named)
 
@@ -90,19 +89,18 @@ def assert_as_oracle(
     c=st.sampled_from([None, 1, 2, 50]), segments=st.sampled_from([0, 1, 3]), best=st.sampled_from([1, 3, 64]),
     offered=st.sampled_from([1, 3, 64]), work=st.sampled_from([1, 4, 1000]),
     common=st.sampled_from([(1000, 0.25), (1, 0.4)]),
-    adapt=st.sampled_from(["constant", "distance"]), weight=st.sampled_from([0.0, 0.3, 0.9]), clusters=st.booleans(),
-    near=st.sampled_from([1, 2, 64]),
+    adapt=st.sampled_from(["constant", "distance"]), weight=st.sampled_from([0.0, 0.3, 0.9]),
 )  # fmt: skip
 @settings(max_examples=80, deadline=None)
 def test_a_sentence_sees_and_a_state_finds_what_the_oracle_does(
     device: str, seed: int, metric: Metric, c: int | None, segments: int, best: int, offered: int, common: Any,
-    work: int, adapt: Any, weight: float, clusters: bool, near: int,
+    work: int, adapt: Any, weight: float,
 ) -> None:  # fmt: skip
     chosen = RetrievalSettings(
         system="similar", c=c, segments=segments, temperature=1.5, weight=weight, adapt=adapt, reach=4.0
     )
-    limits = similar.Limits(segments, best, offered, common, work, near=near, taken=(6, 1))
-    assert_as_oracle(drawn(seed, metric, clusters=clusters), chosen, limits, device=device)
+    limits = similar.Limits(segments, best, offered, common, work, taken=(6, 1))
+    assert_as_oracle(drawn(seed, metric), chosen, limits, device=device)
 
 
 @given(seed=st.integers(0, 2**32 - 1), share=st.sampled_from([0.2, 0.9]))
@@ -185,13 +183,12 @@ def test_a_sentence_needs_no_memory_for_segments_that_it_does_not_come_across() 
     )  # fmt: skip
     sizes = torch.tensor([[2], [1]])
     asked = Asked(
-        sentence=torch.zeros(2, dtype=torch.int64), kind=kind, near=torch.empty((2, 0), dtype=torch.int64),
-        states=[torch.tensor([[3.0, 3.0], [9.0, 9.0]])], step=[1.0],
-        owner=torch.zeros(2, dtype=torch.int64), starts=torch.tensor([[0], [2]]), sizes=sizes,
+        sentence=torch.zeros(2, dtype=torch.int64), kind=kind, states=[torch.tensor([[3.0, 3.0], [9.0, 9.0]])],
+        step=[1.0], owner=torch.zeros(2, dtype=torch.int64), starts=torch.tensor([[0], [2]]), sizes=sizes,
         walked=torch.tensor([[1], [1]]), told=torch.tensor([True, True]),
     )  # fmt: skip
     one = torch.ones(1, dtype=torch.int64)
-    found = backend(CPU).match(Index([part], 3, far + 2, None), asked, Limits(2, 4, one, 1, 2.0))
+    found = backend(CPU).match(Index([part], 3, far + 2, None), asked, Limits(2, 4, one, one, 2.0))
     # token 1 was not walked, but counts: segment 1 has 3 + 4 and is better than segment 0, which has 5
     assert found.segments.tolist() == [[far + 1, far]]
     assert [set(row) for row in found.tokens.tolist()] == [{1}, {2}]
@@ -200,7 +197,7 @@ def test_a_sentence_needs_no_memory_for_segments_that_it_does_not_come_across() 
 
 
 def test_short_sentences_take_more_for_each_token() -> None:
-    assert system._suited(torch.tensor([1, 10, 30, 200])).tolist() == [120, 12, 4, 4]
+    assert system._suited(torch.tensor([1, 10, 30, 200])).tolist() == [120, 12, 6, 6]
 
 
 def test_long_sentences_reach_farther_in_a_large_store() -> None:

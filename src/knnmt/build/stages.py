@@ -60,7 +60,7 @@ register(Stage("index", index_keys, (INDEX,)))
 
 def kept(settings: BuildSettings) -> set[str]:
     """The names of what a part keeps for the systems that were asked for."""
-    names = {*ALWAYS, *(name for system in settings.systems or SYSTEMS for name in SYSTEMS[system].opens)}
+    names = {*ALWAYS, *(name for system in settings.systems or SYSTEMS for name in SYSTEMS[system].arrays)}
     if settings.keys == "pq":
         for whole in QUANTIZED.keys() & names:
             names = names - {whole} | {*QUANTIZED[whole]}

@@ -176,8 +176,8 @@ def _open(store: AnyStore, system: System) -> None:
     """Open all arrays that a system needs: what is missing or corrupt is told now, and what is mapped stays readable
     when a compaction removes the files."""
     for part in store.parts:
-        for name in system.opens:
-            if name in system.arrays and not part.provides(name):
+        for name in system.arrays:
+            if not part.provides(name):
                 raise StoreError(
                     f"{part.folder.parent} was built without {name}, which {system.name} needs: build it again for that"
                 )

@@ -44,17 +44,17 @@ def match(index: Index, asked: Asked, limits: Limits) -> Matches:
     ranges = torch.stack((asked.starts, asked.starts + asked.walked, asked.starts + asked.sizes)).numpy()
     walked = asked.walked.sum(dim=1).numpy()
     total = asked.sizes.sum(dim=1).numpy()
-    by_both, near = limits.by_both.numpy(), asked.near.numpy()
+    by_both, by_state = limits.by_both.numpy(), limits.by_state.numpy()
     apart = int(by_both.max(initial=0))
-    chosen = np.empty((len(asked.kind), apart + limits.by_state), np.int64)
+    chosen = np.empty((len(asked.kind), apart + int(by_state.max(initial=0))), np.int64)
     best = np.empty((batch, limits.best), np.int64)
     chosen_alike, best_alike = np.empty(chosen.shape, np.int32), np.empty(best.shape, np.int32)
-    work = np.diff(np.append(0, walked.cumsum())[kinds]) + np.diff(queries) * (limits.offered + near.shape[1])
+    work = np.diff(np.append(0, walked.cumsum())[kinds]) + np.diff(queries) * limits.offered
     share_out(
         match_sentences, work, WORTH, parts, np.square(asked.step, dtype=np.float32), index.segments,
         np.empty(0, np.bool_) if index.hidden is None else index.hidden.numpy(), kinds, ranges, walked, total,
-        asked.told.numpy(), queries, asked.kind.numpy(), near, states[0].size(1), limits.offered,
-        np.float32(limits.alike), by_both, apart, best, best_alike, chosen, chosen_alike,
+        asked.told.numpy(), queries, asked.kind.numpy(), states[0].size(1), limits.offered, np.float32(limits.alike),
+        by_both, by_state, apart, best, best_alike, chosen, chosen_alike,
     )  # fmt: skip
     return Matches(*map(torch.from_numpy, (chosen, chosen_alike, best, best_alike)))
 
@@ -62,8 +62,8 @@ def match(index: Index, asked: Asked, limits: Limits) -> Matches:
 @compiled
 def match_sentences(
     first: int, last: int, parts: Ints, units: Floats, segments: int, hidden: Flags, kinds: Ints, ranges: Ints,
-    walked: Ints, total: Ints, told: Flags, queries: Ints, of: Ints, near: Ints, width: int, offered: int,
-    alike: float, by_both: Ints, apart: int, best: Ints, best_alike: Ints, chosen: Ints, chosen_alike: Ints,
+    walked: Ints, total: Ints, told: Flags, queries: Ints, of: Ints, width: int, offered: int, alike: float,
+    by_both: Ints, by_state: Ints, apart: int, best: Ints, best_alike: Ints, chosen: Ints, chosen_alike: Ints,
 ) -> None:  # fmt: skip
     """Fill in the best segments (B, best) of sentences first to last, and what each token chose (Q, M), both with their
     similarities.
@@ -71,8 +71,7 @@ def match_sentences(
     parts: (P, 9), by the columns above; units: (P,), what a squared distance counts; kinds, queries: (B + 1,), where
     the types and tokens of a sentence begin; ranges: (3, U, P), where the stored tokens of a type begin, where those
     end that are walked, and where all end; walked, total: (U,), how many these are; of: (Q,), the type of each token;
-    near: (Q, N), the stored tokens around each; width: numbers of a state; apart: the first column of those chosen by
-    distance alone
+    width: numbers of a state; apart: the first column of those chosen by distance alone
     """
     wide = LEAST  # log2 of the slots of the largest table
     for sentence in range(first, last):
@@ -89,8 +88,7 @@ def match_sentences(
         _list_best(table, best[sentence], scores)
         hits, bounds, in_part = _score_in_full(parts, own, told[begin:behind], counts > offered, best[sentence], scores)
         order = np.argsort(-(scores << 32 | (np.int64(TOP) - best[sentence] - 1)))  # of equals the lower number first
-        most = max(1, scores[order[0]])
-        highest = np.float32(most)
+        highest = np.float32(max(1, scores[order[0]]))
         lists = np.empty((behind - begin, offered, 2), np.int64)  # the candidates of each type: number and part
         alikes, used = np.empty((behind - begin, offered), np.float32), np.zeros(behind - begin, np.int64)
         for place in order:
@@ -108,18 +106,13 @@ def match_sentences(
         _offer_all(table, parts, hidden, own, counts, highest, lists, alikes, used)
         best[sentence] = best[sentence][order]
         for place in range(len(order)):
-            best_alike[sentence, place] = _level(scores[order[place]], most)
+            best_alike[sentence, place] = _level(np.float32(scores[order[place]]) / highest)
         for query in range(queries[sentence], queries[sentence + 1]):
             kind = of[query] - begin
-            listed, row, row_alike = lists[kind, : used[kind]], chosen[query], chosen_alike[query]
-            row[:] = -1
-            distances = _distances(parts, units, query, width, listed)
-            ranks = _ranks(distances, alikes[kind], alike)
-            _choose(table, parts, most, listed, ranks, row[: by_both[sentence]], row_alike)
-            if near.shape[1] > 0:
-                listed = _listed(parts, hidden, near[query])
-                distances = _distances(parts, units, query, width, listed)
-            _choose(table, parts, most, listed, distances, row[apart:], row_alike[apart:])
+            _choose(
+                parts, units, query, width, lists[kind, : used[kind]], alikes[kind], alike, by_both[sentence],
+                by_state[sentence], apart, chosen[query], chosen_alike[query],
+            )  # fmt: skip
 
 
 @compiled
@@ -244,24 +237,15 @@ def _offer_all(
 
 
 @compiled
-def _listed(parts: Ints, hidden: Flags, numbers: Ints) -> Ints:
-    """The stored tokens of these numbers (n,), -1 for none, that are not hidden: number in the part, part. (m, 2)."""
-    found, count = np.empty((len(numbers), 2), np.int64), 0
-    for number in numbers:
-        if number < 0:
-            continue
-        part = _part(parts, FIRST_TOKEN, number)
-        found[count, 0], found[count, 1] = number - parts[part, FIRST_TOKEN], part
-        if len(hidden) == 0 or not hidden[_segment(parts, found[count])]:
-            count += 1
-    return found[:count]
-
-
-@compiled
-def _distances(parts: Ints, units: Floats, query: int, width: int, tokens: Ints) -> Floats:
-    """The squared distances of a token to stored ones (n, 2). (n,)."""
+def _choose(
+    parts: Ints, units: Floats, query: int, width: int, tokens: Ints, alikes: Floats, alike: float, by_both: int,
+    by_state: int, apart: int, chosen: Ints, chosen_alike: Ints,
+) -> None:  # fmt: skip
+    """Choose of the tokens offered (n, 2) by distance and segment, and from column `apart` on by distance."""
+    chosen[:] = -1
     count = len(tokens)
     distances = np.empty(count, np.float32)
+    typical = np.float32(0.0)
     for place in range(min(AHEAD, count)):
         fetch(parts[tokens[place, 1], STATES] + tokens[place, 0] * width, width)
     for place in range(count):
@@ -270,45 +254,31 @@ def _distances(parts: Ints, units: Floats, query: int, width: int, tokens: Ints)
         part = tokens[place, 1]
         row, state = parts[part, STATES] + tokens[place, 0] * width, parts[part, ASKED] + 4 * query * width
         distances[place] = units[part] * squared(row, state, width)
-    return distances
+        typical += distances[place]
+    scale = np.float32(1.0) / max(typical / np.float32(max(1, count)), np.float32(1e-6))
+    both = np.full(min(by_both, count), np.iinfo(np.int64).min)
+    state_only = np.full(min(by_state, count), np.iinfo(np.int64).min)
+    for place in range(count):
+        distance = distances[place]
+        rank = distance * scale + alike * (np.float32(1.0) - alikes[place])
+        if len(both):
+            _replace_least(both, -(np.int64(np.float32(rank).view(np.int32)) << 32 | place))
+        if len(state_only):
+            _replace_least(state_only, -(np.int64(np.float32(distance).view(np.int32)) << 32 | place))
+    for place in range(len(both)):
+        taken = -both[place] & 0xFFFFFFFF
+        chosen[place] = parts[tokens[taken, 1], FIRST_TOKEN] + tokens[taken, 0]
+        chosen_alike[place] = _level(alikes[taken])
+    for place in range(len(state_only)):
+        taken = -state_only[place] & 0xFFFFFFFF
+        chosen[apart + place] = parts[tokens[taken, 1], FIRST_TOKEN] + tokens[taken, 0]
+        chosen_alike[apart + place] = _level(alikes[taken])
 
 
 @compiled
-def _ranks(distances: Floats, alikes: Floats, alike: float) -> Floats:
-    """The ranks of tokens by distance (n,) and by how similar their segments are. (n,), the lower the better."""
-    typical = np.float32(0.0)
-    for distance in distances:
-        typical += distance
-    scale = np.float32(1.0) / max(typical / np.float32(max(1, len(distances))), np.float32(1e-6))
-    ranks = np.empty(len(distances), np.float32)
-    for place in range(len(distances)):
-        ranks[place] = distances[place] * scale + alike * (np.float32(1.0) - alikes[place])
-    return ranks
-
-
-@compiled
-def _choose(table: Any, parts: Ints, most: int, tokens: Ints, ranks: Floats, chosen: Ints, chosen_alike: Ints) -> None:
-    """Choose the stored tokens (n, 2) of the lowest ranks, as many as there is room for."""
-    heap = np.full(min(len(chosen), len(tokens)), np.iinfo(np.int64).min)
-    if len(heap):
-        for place in range(len(tokens)):
-            _replace_least(heap, -(np.int64(np.float32(ranks[place]).view(np.int32)) << 32 | place))
-    for place in range(len(heap)):
-        token = tokens[-heap[place] & 0xFFFFFFFF]
-        chosen[place] = parts[token[1], FIRST_TOKEN] + token[0]
-        chosen_alike[place] = _level(table[1][_slot(table, _segment(parts, token))], most)
-
-
-@compiled
-def _segment(parts: Ints, token: Ints) -> Any:
-    """The segment that a stored token is in: number in the part, and part (2,)."""
-    return parts[token[1], FIRST_SEGMENT] + element(32, parts[token[1], SEGMENTS], token[0])
-
-
-@compiled
-def _level(score: Any, most: Any) -> Any:
-    """A score as a share of the highest one, as `matches.level` has it."""
-    return np.int32((2 * ALIKE * np.int64(score) + most) // (2 * most))
+def _level(alike: Any) -> Any:
+    """A similarity of up to 1 as a whole number."""
+    return np.int32(np.rint(np.float32(ALIKE) * alike))
 
 
 @compiled

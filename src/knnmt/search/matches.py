@@ -42,16 +42,14 @@ class Index(NamedTuple):
 class Asked(NamedTuple):
     """The tokens of B sentences, Q in all, and their distinct types, U in all, both sentence by sentence.
 
-    sentence: (Q,); kind: (Q,), which of the U each is of; near: (Q, N), stored tokens of that type around each, -1 for
-    none, or N = 0 where nobody knows them; states: (Q, p) of each part, in steps of its bytes, and step: what these
-    count. owner: (U,), the sentence; starts, sizes: (U, parts), the stored tokens of a type, starts rising
+    sentence: (Q,); kind: (Q,), which of the U each is of; states: (Q, p) of each part, in steps of its bytes, and step:
+    what these count. owner: (U,), the sentence; starts, sizes: (U, parts), the stored tokens of a type, starts rising
     in a sentence; walked: (U, parts), how many of them are walked as postings; told: (U,), whether the type counts in
     the scores of segments
     """
 
     sentence: Tensor
     kind: Tensor
-    near: Tensor
     states: Sequence[Tensor]
     step: Sequence[float]
     owner: Tensor
@@ -63,14 +61,13 @@ class Asked(NamedTuple):
 
 class Limits(NamedTuple):
     """best: segments of a sentence that are scored in full, and in which the tokens of frequent types are looked for;
-    offered: candidates of a token; by_both: (B,), how many of them are taken by distance and segment; by_state: how
-    many are taken by distance alone, of those around the token, or of the offered ones where nobody knows them; alike:
-    the weight of segment similarity relative to distance."""
+    offered: candidates of a token; by_both, by_state: (B,), how many of them are taken by distance and segment, and by
+    distance alone; alike: the weight of segment similarity relative to distance."""
 
     best: int
     offered: int
     by_both: Tensor
-    by_state: int
+    by_state: Tensor
     alike: float
 
 
@@ -103,35 +100,27 @@ def squared(rows: Tensor, states: Tensor, numbers: Tensor) -> Tensor:
 def match(index: Index, asked: Asked, limits: Limits, compare: Compare = squared) -> Matches:
     """Find the matches by torch."""
     tally = _Tally(index, asked, limits)
-    tokens, segments, distances = _measured(index, asked, _offered(index, asked, limits, tally), compare)
+    tokens = _offered(index, asked, limits, tally)
     there = tokens >= 0
-    typical = distances.sum(dim=1, keepdim=True) / there.sum(dim=1, keepdim=True).clamp_min(1)
-    rank = distances / typical.clamp_min(1e-6) + limits.alike * (1.0 - tally.similarity(asked.sentence, segments))
-    rank, places = least(rank.masked_fill_(~there, FAR), min(int(limits.by_both.max()), rank.size(1)))
-    beyond = torch.arange(rank.size(1), device=rank.device) >= limits.by_both[asked.sentence][:, None]
-    by_both = tokens.gather(1, places).masked_fill_(beyond | (rank == FAR), -1), segments.gather(1, places)
-    if asked.near.size(1):
-        tokens, segments, distances = _measured(index, asked, asked.near, compare)
-    distances.masked_fill_(tokens < 0, FAR)
-    distances, places = least(distances, min(limits.by_state, distances.size(1)))
-    by_state = tokens.gather(1, places).masked_fill_(distances == FAR, -1), segments.gather(1, places)
-    chosen, segments = (torch.cat(both, dim=1) for both in zip(by_both, by_state, strict=True))
-    every = torch.arange(len(tally.best), device=tokens.device)
-    alike, best_alike = (
-        level(tally.found(*pair), tally.highest[pair[0]][:, None])
-        for pair in ((asked.sentence, segments), (every, tally.best))
-    )
-    return Matches(chosen, alike, tally.best, best_alike)
-
-
-def _measured(index: Index, asked: Asked, tokens: Tensor, compare: Compare) -> tuple[Tensor, Tensor, Tensor]:
-    """Stored tokens (Q, P) without the hidden ones, which are -1; their segments; and their squared distances to the
-    tokens asked for, 0 for -1. All (Q, P)."""
     where = tokens.clamp_min(0)
     segments = _gathered(index, where, lambda part, rows: part.segments[rows].long() + part.first_segment)
     if index.hidden is not None:
-        tokens = tokens.masked_fill(index.hidden[segments], -1)
-    return tokens, segments, _distances(index, asked, tokens, compare)
+        there &= ~index.hidden[segments]
+    distances = _distances(index, asked, tokens.masked_fill(~there, -1), compare)
+    typical = distances.sum(dim=1, keepdim=True) / there.sum(dim=1, keepdim=True).clamp_min(1)
+    similarity = tally.similarity(asked.sentence, segments)
+    rank = distances / typical.clamp_min(1e-6) + limits.alike * (1.0 - similarity)
+    alike = (ALIKE * similarity).round_().int()
+    chosen, alikes = [], []
+    for values, counts in ((rank, limits.by_both), (distances, limits.by_state)):
+        most = min(int(counts.max()), values.size(1))
+        values, places = least(values.masked_fill(~there, FAR), most)
+        beyond = torch.arange(most, device=values.device) >= counts[asked.sentence][:, None]
+        chosen.append(tokens.gather(1, places).masked_fill_(beyond | (values == FAR), -1))
+        alikes.append(alike.gather(1, places))
+    every = torch.arange(len(tally.best), device=tokens.device)
+    best_alike = (ALIKE * tally.similarity(every, tally.best)).round_().int()
+    return Matches(torch.cat(chosen, dim=1), torch.cat(alikes, dim=1), tally.best, best_alike)
 
 
 class _Tally:
@@ -185,22 +174,14 @@ class _Tally:
             shares = own.shares[token[left] - own.first_token].int()
             self.scores.index_add_(0, chosen[of[left]], shares)
 
-    def found(self, sentence: Tensor, segments: Tensor) -> Tensor:
-        """The scores of segments (n, m) for sentences (n,). (n, m) int32."""
+    def similarity(self, sentence: Tensor, segments: Tensor) -> Tensor:
+        """The scores of segments (n, m) for sentences (n,), as a share of the best segment's. (n, m) float32."""
         if not len(self.keys):
-            return torch.zeros(segments.shape, dtype=torch.int32, device=segments.device)
+            return torch.zeros(segments.shape, device=segments.device)
         wanted = sentence[:, None] * self.count + segments
         place = torch.searchsorted(self.keys, wanted).clamp_max_(len(self.keys) - 1)
-        return torch.where(self.keys[place] == wanted, self.scores[place], 0)
-
-    def similarity(self, sentence: Tensor, segments: Tensor) -> Tensor:
-        """The same as a share of the best segment's. (n, m) float32."""
-        return self.found(sentence, segments) / self.highest[sentence][:, None]
-
-
-def level(scores: Tensor, highest: Tensor) -> Tensor:
-    """Scores as shares of the highest ones, from 0 to ALIKE: whole numbers, the same wherever they are computed."""
-    return ((2 * ALIKE * scores.long() + highest) // (2 * highest)).int()
+        scores = torch.where(self.keys[place] == wanted, self.scores[place], 0)
+        return scores / self.highest[sentence][:, None]
 
 
 def hits(index: Index, asked: Asked, owner: Tensor, segments: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

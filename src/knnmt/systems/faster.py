@@ -59,16 +59,6 @@ OFFSETS = {"link": "cluster_starts", "ranking": "ranking_offsets"}
 def near_clusters(view: View, source: Source, lists: Lists) -> Tensor:
     """The clusters nearest to the tokens of each sentence, of those with visible entries, -1 for none. (B, C)."""
     sentence, types, states = source.tokens(view)
-    clusters = nearest_cluster(view, types, states, lists)
-    there = clusters >= 0
-    return as_rows(sentence[there], clusters[there], len(source.ids), view.count("clusters"))
-
-
-def nearest_cluster(view: View, types: Tensor, states: Tensor, lists: Lists) -> Tensor:
-    """The cluster of its type that is nearest to each source token, of those with visible entries, -1 for none.
-
-    (Q,), (Q, d) to (Q,)
-    """
     means = view.derived(f"{lists} means", lambda: _means(view, lists))
     levels = levels_of(view)
     deep = levels.offsets[types + 1] > levels.offsets[types]  # types with so many clusters that these are in cells
@@ -87,7 +77,8 @@ def nearest_cluster(view: View, types: Tensor, states: Tensor, lists: Lists) -> 
         clusters[rare] = _nearest_of_spans(view, levels, rows, spans[rare, None], states[rare])
     if bool(deep.any()):
         clusters[deep] = _nearest_of_cells(view, levels, rows, types[deep], states[deep])
-    return clusters
+    there = clusters >= 0
+    return as_rows(sentence[there], clusters[there], len(source.ids), len(means))
 
 
 def _means(view: View, lists: Lists) -> Keys[Rows]:

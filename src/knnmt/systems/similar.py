@@ -1,5 +1,5 @@
 """Similar: for each source token, the c best training tokens of its type, by their own distance and by how similar
-their segments are to the sentence (BM25), and the nearest of its cluster; and all entries of the most similar segments.
+their segments are to the sentence (BM25); and all entries of the most similar segments.
 
 States are projected to few numbers, each in a byte or half of one. p_kNN is the softmax over all candidates of the
 sentence; those of segments that are less similar to it count as farther away.
@@ -18,26 +18,23 @@ from knnmt.search.mix import Falling, Scores
 from knnmt.search.rows import Keys, ProjectedRows
 from knnmt.search.softmax import Seen
 from knnmt.store.schema import Array, declare, offsets
-from knnmt.systems.faster import CLUSTERS, nearest_cluster
 from knnmt.systems.settings import RetrievalSettings
 from knnmt.systems.system import Candidates, Defaults, Found, Neighbours, Source, System
 from knnmt.systems.view import View, none_visible
 
 WORK = 1 << 15  # postings that a sentence walks to find similar segments
 COMMON = 1000, 0.25  # types with more tokens than this, and than this share of the segments, are stop words
-BEST = 128  # segments that are scored in full, and in which the tokens of frequent types are looked for
-OFFERED = 64  # candidate tokens of each source token
+BEST = 256  # segments that are scored in full, and in which the tokens of frequent types are looked for
+OFFERED = 128  # candidate tokens of each source token
 LIKENESS = 2.0  # weight of segment similarity relative to token distance
-TAKEN, LEAST = 120, 4  # tokens that all source tokens of a sentence take, about; and each one, at least
-NEAR = 128  # tokens of its nearest cluster that a source token is compared with
-BY_STATE = 8  # of these are taken, by distance alone
-FARTHER = 0.1  # of the median distance of random keys: an entry of a segment with nothing in common is so much farther
+TAKEN, LEAST = 120, 6  # tokens that all source tokens of a sentence take, about; and each one, at least
+BY_STATE = 1.0  # of c: so many more are taken by distance alone
+FARTHER = 0.07  # of the median distance of random keys: an entry of a segment with nothing in common is so much farther
 SHORT, LONG, STRETCH = 10, 30, 2.0  # tokens of a sentence: from short to long, λ reaches up to so many times as far
 SMALL, LARGE = 2_000, 10_000  # segments of a store: in a small one λ reaches no farther, in a large one all of that
 SHY = 0.75  # so far λ reaches in a small store, whatever the length
 NEVER = (1 << 32) - 1  # behind all frequencies of types
 
-AROUND = (*CLUSTERS, "cluster_starts", "cluster_members")  # the clusters; stores of before have none for this system
 ARRAYS = {
     # keys projected to few numbers: on the source side a byte each; on the target side two numbers in each byte, or one
     # in stores of format 2 and before
@@ -135,7 +132,7 @@ def near_entries(view: View, source: Source, c: int | None, segments: int) -> tu
     batch = len(source.ids)
     sentence, types, states = source.tokens(view)
     taken = _suited(source.mask.sum(dim=1)) if c is None else torch.full((batch,), c, device=types.device)
-    limits = Limits(BEST, OFFERED, taken, BY_STATE, LIKENESS)
+    limits = Limits(BEST, OFFERED, taken, (BY_STATE * taken).ceil().long(), LIKENESS)
     found = view.search.match(_index(view), _asked(view, sentence, types, states), limits)
     whole = {"segments": found.segments[:, :segments], "segments_alike": found.segments_alike[:, :segments]}
     return view.search.entries(_links(view), view.hidden, sentence, found._replace(**whole))
@@ -201,20 +198,7 @@ def _asked(view: View, sentence: Tensor, types: Tensor, states: Tensor) -> Asked
         block = group.rows.blocks[0]
         queries += [block.project(states).div_(block.step)] * len(group.rows.blocks)
         steps += [block.step] * len(group.rows.blocks)
-    return Asked(sentence, kind, _near(view, types, states), queries, steps, owner, starts, sizes, walked, told)
-
-
-def _near(view: View, types: Tensor, states: Tensor) -> Tensor:
-    """The stored tokens around each token, -1 for none: those of its nearest cluster, or some of them, evenly spaced.
-    None at all where a part was built without clusters. (Q,), (Q, d) to (Q, NEAR), or (Q, 0)."""
-    if not view.kept("has clusters", lambda: all(name in view for name in AROUND)):
-        return torch.empty((len(types), 0), dtype=torch.int64, device=types.device)
-    clusters = nearest_cluster(view, types, states, "link")
-    begin, size = (each[:, None] for each in view.runs("cluster_starts", clusters.clamp_min(0)))
-    places = torch.arange(NEAR, device=types.device)
-    there = (places < size) & (clusters[:, None] >= 0)
-    places = begin + torch.where(size > NEAR, places * size // NEAR, places)
-    return view["cluster_members"][places.masked_fill(~there, 0)].masked_fill_(~there, -1)
+    return Asked(sentence, kind, queries, steps, owner, starts, sizes, walked, told)
 
 
 def _hidden_segments(view: View) -> tuple[Tensor | None, int]:
@@ -271,7 +255,6 @@ SYSTEM = System(
         "target_ids", "target_offsets", "type_offsets", "link_offsets", "link_entries",
         *(name for name in ARRAYS if name != "type_segments"),  # which only merging parts needs
     ),
-    better=AROUND,
     select=select,
     # a small store has little that is near: what is farther than this made translations worse than base MT's
     defaults=Defaults(weight=0.9, temperature=1 / 20, reach=1 / 3, c=None),

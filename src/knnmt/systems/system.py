@@ -110,16 +110,14 @@ Select = Callable[[View, Source, RetrievalSettings], Candidates]
 class System:
     """A way to select what a sentence may see, once, and to look up states in that, at every step.
 
-    arrays: those that it needs (keys may be product-quantized); better: those with which it is better, which older
-    stores lack; takes_*: which settings mean something to it; c_grid: what tuning tries for c; most_k: the largest k
-    that a store allows, None for any
+    arrays: those that it opens (keys may be product-quantized); takes_*: which settings mean something to it; c_grid:
+    what tuning tries for c; most_k: the largest k that a store allows, None for any
     """
 
     name: str
     summary: str
     arrays: tuple[str, ...]
     select: Select
-    better: tuple[str, ...] = ()
     defaults: Defaults = DEFAULTS
     takes_k: bool = True
     all_k: bool = False  # whether k may be null: all entries
@@ -127,11 +125,6 @@ class System:
     takes_nprobe: bool = False
     c_grid: tuple[int, ...] = ()
     most_k: Callable[[AnyStore], int | None] = lambda store: None
-
-    @property
-    def opens(self) -> tuple[str, ...]:
-        """All arrays that it opens where they are there."""
-        return self.arrays + self.better
 
     def complete(self, settings: RetrievalSettings, scale: float) -> RetrievalSettings:
         """The settings with numbers for all that has a default. scale: the median distance between random keys."""

@@ -80,7 +80,7 @@ def grown(shape: Shape, store: Datastore, system: str, k: int, c: int | None, de
         select = _repeated(choose, batches, device)
     ready = [(way.select(view, asked.source, settings), asked.states) for asked in batches]
     lookup = _repeated(lambda each: each[0].neighbours(each[1]), ready, device)
-    names = [name for name in way.opens if name in store.parts[0]]
+    names = [name for name in way.arrays if name in store.parts[0]]
     return Growth(
         system=system,
         tokens=store.sizes["entries"],

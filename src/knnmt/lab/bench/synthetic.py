@@ -267,20 +267,16 @@ def _write_similar(shape: Shape, part: Path) -> None:
     rarity = np.log1p((segments - np.minimum(shape.counts, segments) + 0.5) / (shape.counts + 0.5))
     arrays.write(part / "type_segments.npy", np.minimum(shape.counts, segments).astype(np.int32))
     arrays.write(part / "segment_starts.npy", np.minimum(np.arange(segments + 1) * SEGMENT, count))
-    arrays.write(part / "cluster_starts.npy", shape.starts)
-    of, shares, listed, members = (
+    of, shares, listed = (
         arrays.create(part / f"{name}.npy", dtype, (count,))
-        for name, dtype in (
-            ("token_segments", "int32"), ("token_shares", "int16"), ("segment_tokens", "int32"),
-            ("cluster_members", "int32"),
-        )
-    )  # fmt: skip
+        for name, dtype in (("token_segments", "int32"), ("token_shares", "int16"), ("segment_tokens", "int32"))
+    )
     offsets = offsets_of(shape.counts)
     for some in _blocks(count, ROWS // SEGMENT * SEGMENT):
         numbers = np.arange(some.start, some.stop)
         of[some] = shape.entries(numbers) // SEGMENT
         shares[some] = np.rint(SHARE * rarity[np.searchsorted(offsets, numbers, "right") - 1])
-        members[some], tokens = numbers, shape.places(numbers)
+        tokens = shape.places(numbers)
         listed[some] = tokens[np.lexsort((tokens, numbers // SEGMENT))]
 
 

@@ -135,7 +135,7 @@ def _domain(job: Job) -> Iterator[DomainResults]:
         return_unused()  # other domains may run on the same device
     compared = [name for name in (next((r.name for r in runs if r.system == one), None) for one in COMPARED) if name]
     scored = _score(job, texts, seen.test, compared)
-    bytes_of = {run.name: served(store, SYSTEMS[run.system].opens) for run in runs if run.system != TM}
+    bytes_of = {run.name: served(store, SYSTEMS[run.system].arrays) for run in runs if run.system != TM}
     system_of = {run.name: run.system for run in runs} | {BASE: BASE}
     sides = {"dev": (job.dev, seen.dev), "test": (job.test, seen.test)}
     result = DomainResults(
