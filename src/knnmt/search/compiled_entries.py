@@ -19,6 +19,8 @@ Ints = NDArray[np.integer[Any]]
 Flags = NDArray[np.bool_]
 
 WORTH = 1 << 12  # entries that are worth a thread
+DIGIT = 10  # bits of numbers that are sorted at once
+LAST = (1 << DIGIT) - 1
 # columns of the table of parts: addresses, and the first numbers in the store
 LINK_OFFSETS, LINK_ENTRIES, TARGET_OFFSETS, FIRST_TOKEN, FIRST_SEGMENT, FIRST_ENTRY = range(6)
 
@@ -66,6 +68,7 @@ def fill_rows(
 ) -> None:  # fmt: skip
     """Fill in the entries of sentences first to last, and how similar their segments are, both (B, N), and how many
     entries they are."""
+    spare, often = np.empty(rows.shape[1], np.int64), np.empty(1 << DIGIT, np.int32)
     for sentence in range(first, last):
         row, at = rows[sentence], 0
         for query in range(queries[sentence], queries[sentence + 1]):
@@ -82,15 +85,42 @@ def fill_rows(
                 for entry in range(begin, end):
                     row[at] = (parts[part, FIRST_ENTRY] + entry) << BITS | np.int64(segments_alike[sentence, place])
                     at += 1
-        found = np.sort(row[:at])
-        kept = 0
-        for place in range(at):
-            new, entry = place == 0 or found[place] != found[place - 1], found[place] >> BITS
-            if new and (len(hidden) == 0 or not hidden[entry]):
-                row[kept], alike[sentence, kept] = entry, found[place] & ALIKE
+        found = _sorted(row[:at], spare[:at], often)
+        kept, before = 0, np.int64(-1)
+        for both in found:  # which `row` may be
+            entry = both >> BITS
+            if both != before and (len(hidden) == 0 or not hidden[entry]):
+                row[kept], alike[sentence, kept] = entry, both & ALIKE
                 kept += 1
+            before = both
         row[kept:], alike[sentence, kept:] = -1, 0
         counts[sentence] = kept
+
+
+@compiled
+def _sorted(numbers: Ints, spare: Ints, often: Ints) -> Ints:
+    """Numbers (n,) by what they are above BITS, ascending: digit by digit, into `spare` (n,) and back.
+
+    often: (1 << DIGIT,) int32, to count in
+    """
+    most = np.int64(0)
+    for number in numbers:
+        most = max(most, number)
+    shift = BITS
+    while most >> shift:
+        often[:] = 0
+        for number in numbers:
+            often[number >> shift & LAST] += 1
+        behind = np.int32(0)
+        for digit in range(len(often)):
+            often[digit], behind = behind, behind + often[digit]
+        for number in numbers:
+            digit = number >> shift & LAST
+            spare[often[digit]] = number
+            often[digit] += 1
+        numbers, spare = spare, numbers
+        shift += DIGIT
+    return numbers
 
 
 @compiled
