@@ -29,10 +29,6 @@ from pathlib import Path
 DOMAINS = ("koran", "subtitles", "bible", "it")
 LONGEST_FIRST = ("it", "bible", "koran", "subtitles")
 SIZES = ("10000", "3000", "1000", "300", "100")
-HALVES = {
-    "similar": "similar,similar-learned,knn,faster",
-    "others": "tm,fast,fast-clustered,faster-exact,proto,faster-probe-4,faster-probe-16",
-}
 MINI = "mini-de-en"
 STORE = "speed-store"  # the job that builds what times are measured with
 LAST = 12  # seconds before the end in which nothing more is begun
@@ -101,13 +97,12 @@ class Window:
 def quality(window: Window) -> Iterator[Job]:
     """All runs that give scores."""
     both: list[Path | None] = [None, *([window.base] if window.base is not None else [])]
-    for half, (part, systems) in enumerate(HALVES.items()):  # what systems are worth: the larger model first
-        for place, model in enumerate(reversed(both)):
-            for domain in LONGEST_FIRST:
-                named = ("--systems", systems, "--no-vary")
-                yield window.reproduce(2 * half + place, "quick", domain, model, *named, part=part)
+    for place, model in enumerate(both):
+        for domain in LONGEST_FIRST:  # the default beside what it is compared with
+            named = ("--systems", "similar,similar-learned,knn,faster", "--no-vary")
+            yield window.reproduce(place, "quick", domain, model, *named, part="similar")
     yield Job(
-        4, STORE,
+        2, STORE,
         window.knnmt(
             "build", str(window.prepared / "koran" / "train"), "--langs", "de-en", "--out",
             str(window.out / "runs" / STORE), "--model", MINI, "--alignments",
@@ -116,12 +111,12 @@ def quality(window: Window) -> Iterator[Job]:
         ),
     )  # fmt: skip
     for model in both:
-        for place, variant in enumerate(("cosine", "m512", "m2048", "knn")):
+        for place, variant in enumerate(("cosine", "knn", "m512", "m2048")):
             for domain in LONGEST_FIRST:
                 yield window.reproduce(12 + place, "published", f"{domain}-{variant}", model)
     for size in SIZES:
         for domain in DOMAINS:
-            yield window.reproduce(11, "sizes", f"{domain}-{size}", None)
+            yield window.reproduce(20, "sizes", f"{domain}-{size}", None)
     for model in both:
         for variant in ("exact", "output", "cleaned"):
             for domain in DOMAINS:
