@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from knnmt.buffers import Buffers
-from knnmt.search import Chosen, Search, compiled
-from knnmt.search.compiled import BLOCK, CompiledSearch, HalfTable, search
+from knnmt.search import Chosen, Search, compiled_rows
+from knnmt.search.compiled import CompiledSearch, HalfTable
+from knnmt.search.compiled_rows import BLOCK, search
 from knnmt.search.nearest import Table
 from knnmt.search.products import TOGETHER
 from knnmt.search.rows import Keys, Rows
@@ -23,7 +24,7 @@ from ..retrieval.examples import with_threads
 @pytest.fixture(autouse=True, params=[1, 3])
 def threads(request: pytest.FixtureRequest) -> Iterator[None]:
     """One thread, and several that each have little to do."""
-    with with_threads(request.param), patch.object(compiled, "WORTH", 1):
+    with with_threads(request.param), patch.object(compiled_rows, "WORTH", 1):
         yield
 
 

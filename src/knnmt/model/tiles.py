@@ -45,6 +45,11 @@ def sums_of_bytes_fit() -> bool:
     return "avx2" not in features() or VNNI[lanes()] in features()
 
 
+def multiplies_bytes() -> bool:
+    """Whether bytes are multiplied several at a time: faster than floats."""
+    return lanes() in PAIRS
+
+
 def lanes() -> int:
     """Numbers of 32 bits in a vector."""
     return 16 if "avx512bw" in features() else 8 if "avx2" in features() else 4
