@@ -28,7 +28,7 @@ LARGE = 1 << 12  # rows from which a scan is worth a copy of them in bytes
 SHARE = 4  # of the machine's memory: a copy takes at most one part of so many
 MADE = 1 << 14  # rows whose bytes are made at a time
 WORTH = 1 << 18  # row comparisons that are worth a thread
-LISTED = 4, 512  # rows listed for a query: so many for each that it asks for, and so many more
+LISTED = 4, 512  # rows listed for a query: so many, at least two, for each that it asks for, and so many more
 ROUNDING = np.float32(4e-5)  # of the squared lengths: what sums of float32 may be off
 AHEAD = 4  # listed rows that are on their way from memory while one is compared
 
