@@ -148,7 +148,10 @@ def test_where_base_is_better_less_is_tried(
     # base MT, the untuned settings, two by likelihood, two that leave more to the model
     scores = iter([50.0, 10.0, 20.0, 30.0, 40.0, 60.0])
     monkeypatch.setattr(search, "bleu", lambda texts, references: Score("BLEU", next(scores), ""))
-    trials = {trial.bleu: trial.settings for trial in tune(model, store, dev, "fast", adapt=("distance",), decoded=2)}
+    trials = {
+        trial.bleu: trial.settings
+        for trial in tune(model, store, dev, "fast", adapt=("distance",), decoded=2, translate=GREEDY)
+    }
     assert list(trials) == [60.0, 50.0, 40.0, 30.0, 20.0, 10.0]
     assert trials[50.0].silent
     reaches = [trials[score].reach or 0.0 for score in (30.0, 40.0, 60.0)]
@@ -168,6 +171,28 @@ def test_the_search_goes_on_from_what_is_better(
     better = next(near for near in grid.around(found[30.0], None) if near not in before)
     assert found[60.0] == better
     assert found[40.0] == next(near for near in grid.around(better, None) if near not in [*before, better])
+
+
+def test_with_beams_other_lengths_are_tried(
+    model: Model, store: Datastore, dev: list[Segment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Longer translations first, and on from what is better; not where the penalty is given."""
+    # base MT, the untuned settings, one by likelihood, one around the best; then three of other lengths
+    scores = iter([10.0, 20.0, 30.0, 25.0, 60.0, 40.0, 50.0])
+    monkeypatch.setattr(search, "bleu", lambda texts, references: Score("BLEU", next(scores), ""))
+    beams = GREEDY.model_copy(update={"beam": 2})
+    trials = tune(model, store, dev, "similar", adapt=("distance",), decoded=1, translate=beams)
+    found = {trial.bleu: trial.settings for trial in trials}
+    own = SYSTEMS["similar"].defaults.longer * model.length_penalty
+    assert [found[score].length_penalty for score in (20.0, 30.0, 25.0)] == [own, own, own]
+    assert [found[score].length_penalty for score in (60.0, 40.0)] == pytest.approx([1.2 * own, 1.44 * own], abs=1e-3)
+    assert found[60.0] == found[30.0].model_copy(update={"length_penalty": found[60.0].length_penalty})
+    assert len(found) == 6  # nothing lies between the best and what is around it
+
+    scores = iter([10.0, 20.0, 30.0, 25.0])
+    given = RetrievalSettings(length_penalty=0.7)
+    trials = tune(model, store, dev, "similar", adapt=("distance",), decoded=1, translate=beams, given=given)
+    assert {trial.settings.length_penalty for trial in trials} == {0.7}
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

@@ -77,6 +77,10 @@ def test_beam_search_equals_generate(hf: Any, ragged: Ragged, length_penalty: fl
     found = [best for sentence in translate(hf, ragged, beams=5, n_best=5, **options) for best in sentence]
     assert [list(best.tokens) for best in found] == expected
     assert [best.score for best in found] == pytest.approx(scores, abs=1e-4)
+    lengths = [len(best.tokens) ** length_penalty for best in found]
+    assert [best.log_p for best in found] == pytest.approx(
+        [best.score * n for best, n in zip(found, lengths, strict=True)]
+    )
 
 
 @pytest.mark.parametrize("beams", [1, 5])

@@ -8,7 +8,7 @@ import pytest
 
 from knnmt.datastore import Datastore
 from knnmt.model.checkpoint import Model, load
-from knnmt.systems.settings import RetrievalSettings
+from knnmt.systems.settings import SILENT, RetrievalSettings
 from knnmt.systems.table import SYSTEMS
 from knnmt.translate import TranslateSettings, Translator
 
@@ -53,6 +53,26 @@ def test_a_weight_of_0_is_base_mt_to_the_bit(
         assert scores[0] == scores[1]
     mixed = Translator(model, store, retrieval=on).translate(TEXTS, search)
     assert [t.tokens for t in mixed] != [t.tokens for t in base]  # or the store was not looked up at all
+
+
+def test_a_store_has_a_length_penalty_of_its_own(model: Model, store: Datastore) -> None:
+    """Which counts unless the caller asks for another one, or the store is silent."""
+    search, own = TranslateSettings(max_length=30, exact=False), model.length_penalty
+    asking = search.model_copy(update={"length_penalty": 4.0})
+    retrieval = RetrievalSettings(system="similar")
+
+    def tokens(settings: RetrievalSettings, search: TranslateSettings) -> list[tuple[int, ...]]:
+        return [one.tokens for one in Translator(model, store, retrieval=settings).translate(TEXTS, search)]
+
+    longer = retrieval.model_copy(update={"length_penalty": 4.0})
+    assert tokens(longer, search) == tokens(retrieval, asking) != tokens(retrieval, search)
+    given = search.model_copy(update={"length_penalty": own})
+    assert tokens(longer, given) == tokens(retrieval, given)
+    silent = longer.model_copy(update={"weight": SILENT})
+    assert tokens(silent, search) == [one.tokens for one in Translator(model).translate(TEXTS, search)]
+    untuned = Translator(model, store, retrieval=retrieval).retriever
+    assert untuned is not None
+    assert untuned.length_penalty(own) == SYSTEMS["similar"].defaults.longer * own
 
 
 def test_base_asked_for_with_a_store_at_hand_is_base_mt(model: Model, store: Datastore) -> None:

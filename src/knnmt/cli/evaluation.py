@@ -189,20 +189,20 @@ def _base(trials: "list[Trial]") -> "Trial":
 
 def _trials_table(trials: "list[Trial]") -> Any:
     sized = any(trial.settings.c is not None for trial in trials)
-    numbers = ("BLEU", "log p", "k", *(["c"] if sized else []), "T", "λ", "τ")
+    numbers = ("BLEU", "log p", "k", *(["c"] if sized else []), "T", "λ", "τ", "length")
     table = terminal.table(*numbers, "λ is", numbers=numbers)
     for trial in trials:
         s = trial.settings
         size = [str(s.c)] if sized else []
         if s.silent:
             blank = [""] * (len(size) + 2)
-            table.add_row(f"{trial.bleu:.2f}", f"{trial.likelihood:.3f}", *blank, "0", "", "base MT")
+            table.add_row(f"{trial.bleu:.2f}", f"{trial.likelihood:.3f}", *blank, "0", "", "", "base MT")
             continue
         reach = f"{s.reach:.3g}" if s.adapt == "distance" and s.reach is not None else ""
         weight = f"{s.weight:.2f}" if s.adapt != "learned" else ""
         kind = {"constant": "constant", "distance": "falls to 0 at τ", "learned": "learned"}[s.adapt]
         table.add_row(
             f"{trial.bleu:.2f}", f"{trial.likelihood:.3f}", str(s.k or "all"), *size, f"{s.temperature:.3g}",
-            weight, reach, kind,
+            weight, reach, f"{s.length_penalty:.3g}", kind,
         )  # fmt: skip
     return table

@@ -63,10 +63,11 @@ class Lookup(Protocol):
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A translation: its tokens, with prefix and end, and its score."""
+    """A translation: its tokens, with prefix and end, its score, and its log-probability."""
 
     tokens: tuple[int, ...]
     score: float
+    log_p: float
 
 
 class _Finished(NamedTuple):
@@ -359,7 +360,7 @@ class _Search:
         if self.shortlist is not None:
             names = self.shortlist.tokens
             tokens, finished = names[tokens], finished._replace(token=names[finished.token])
-        return _paths(tokens, parents, finished, n_best)
+        return _paths(tokens, parents, finished, finished.score * self.lengths[finished.step], n_best)
 
 
 def static(device: torch.device) -> bool:
@@ -381,10 +382,11 @@ def _loops(history: Tensor, step: int, longest: NDArray[np.int64]) -> NDArray[np
     return found
 
 
-def _paths(history: Tensor, back: Tensor, finished: _Finished, n_best: int) -> list[list[Hypothesis]]:
-    """Trace the best hypotheses back from their ends, all at once. history, back: (B, steps, K), tokens and parents."""
+def _paths(history: Tensor, back: Tensor, finished: _Finished, log_p: Tensor, n_best: int) -> list[list[Hypothesis]]:
+    """Trace the best hypotheses back from their ends, all at once. history, back: (B, steps, K), tokens and parents;
+    log_p: (B, K)."""
     tokens, parents = history.cpu().numpy(), back.cpu().numpy()
-    score, last, beam, end = (field[:, :n_best].cpu().numpy() for field in finished)
+    score, last, beam, end, whole = (field[:, :n_best].cpu().numpy() for field in (*finished, log_p))
     rows, written = np.arange(len(score))[:, None], np.empty((*score.shape, tokens.shape[1]), dtype=np.int64)
     for step in range(tokens.shape[1] - 1, -1, -1):
         begun = step < last  # the last token of a path is its end
@@ -392,9 +394,9 @@ def _paths(history: Tensor, back: Tensor, finished: _Finished, n_best: int) -> l
         beam = np.where(begun, parents[rows, step, beam], beam)
     return [
         [
-            Hypothesis(tuple(path[: length + 1]), value)
-            for path, length, value in zip(*found, strict=True)
+            Hypothesis(tuple(path[: length + 1]), value, total)
+            for path, length, value, total in zip(*found, strict=True)
             if value > NEVER / 2
         ]
-        for found in zip(written.tolist(), last.tolist(), score.tolist(), strict=True)
+        for found in zip(*(each.tolist() for each in (written, last, score, whole)), strict=True)
     ]

@@ -52,6 +52,13 @@ class Retriever:
         self.settings = self.system.complete(settings, self.live.view.scale)
         _open(store, self.system)
 
+    def length_penalty(self, own: float) -> float:
+        """That of a search with this store, given the model's own, which is base MT's."""
+        given = self.settings.length_penalty
+        if self.settings.silent:
+            return own
+        return own * self.system.defaults.longer if given is None else given
+
     def look(self, ids: Tensor, mask: Tensor, states: Tensor, trace: Trace = NO_TRACE) -> "SentenceLookup":
         """What sentences may see. ids, mask: (B, S); states: (B, S, d), of the encoder."""
         self.live.refresh()

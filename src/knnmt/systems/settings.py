@@ -38,6 +38,13 @@ class RetrievalSettings(Settings):
     reach: float | None = Field(
         default=None, gt=0, allow_inf_nan=False, description="distance at which λ is 0 (τ); default: by the store"
     )
+    length_penalty: float | None = Field(
+        default=None,
+        ge=-10,
+        le=10,
+        allow_inf_nan=False,
+        description="divide scores by length to this power; default: by the system",
+    )
     probe: int = Field(default=1, ge=1, description="nearest clusters to rank together")
     nprobe: int = Field(default=32, ge=1, description="lists to search, in a FAISS index or type of many clusters")
     index: bool = Field(default=False, description="search the store's FAISS index")

@@ -94,12 +94,13 @@ class Candidates(BySentence, ABC):
 
 class Defaults(NamedTuple):
     """Values of settings where none is given. temperature and reach: of the median distance between random keys; c:
-    None where it depends on the sentence."""
+    None where it depends on the sentence; longer: times the model's length penalty."""
 
     weight: float = 0.9
     temperature: float = 1 / 40
     reach: float = 1 / 2
     c: int | None = 64
+    longer: float = 1.0
 
 
 DEFAULTS = Defaults()

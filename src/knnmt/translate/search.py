@@ -90,7 +90,6 @@ class BatchSearch:
     ) -> list[list[Hypothesis]]:
         """The best hypotheses of pieces that are searched together."""
         model, settings, trace = self.model, self.settings, self.trace
-        penalty = model.length_penalty if settings.length_penalty is None else settings.length_penalty
         ids, mask = padded(pieces, model.special.pad, model.device, model.transformer.architecture.max_positions)
         # far above any real translation, so that only loops are cut; the search knows the model's own limit
         limits = [settings.max_length or 3 * len(piece) + 30 for piece in pieces]
@@ -105,6 +104,10 @@ class BatchSearch:
         if self.retriever is not None:
             with trace.stage("select"):
                 lookup = self.retriever.look(ids, mask, encoded.states, trace=trace)
+        penalty = settings.length_penalty
+        if penalty is None:
+            own = model.length_penalty
+            penalty = own if self.retriever is None else self.retriever.length_penalty(own)
         shortlist = None if model.shortlists is None or constraints else model.shortlists.of(ids, mask, lookup)
         with trace.stage("decode"):
             return search(

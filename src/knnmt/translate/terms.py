@@ -179,7 +179,7 @@ class TermSearch:
     def _is_better(self, piece: _Piece, bound: Hypothesis, margin: float) -> bool:
         """Whether a translation has more of its terms, at a price that is not too high."""
         gained = self._lacks(piece, piece.best[0]) - self._lacks(piece, bound)
-        return gained > 0 and self._log_p(piece.best[0]) - self._log_p(bound) <= margin * gained
+        return gained > 0 and piece.best[0].log_p - bound.log_p <= margin * gained
 
     def _lacks(self, piece: _Piece, hypothesis: Hypothesis) -> int:
         """How many terms a translation lacks, and how many forbidden words it has."""
@@ -188,11 +188,6 @@ class TermSearch:
 
     def _text(self, hypothesis: Hypothesis) -> str:
         return self.search.model.tokenizer.decode(hypothesis.tokens)
-
-    def _log_p(self, hypothesis: Hypothesis) -> float:
-        model, settings = self.search.model, self.search.settings
-        penalty = model.length_penalty if settings.length_penalty is None else settings.length_penalty
-        return float(hypothesis.score * len(hypothesis.tokens) ** penalty)
 
     def _wishes(self, piece: _Piece, aim: _Aim, edges: Edges) -> Wishes:
         """What a translation must have and must not have, as tokens."""

@@ -38,6 +38,7 @@ class Dev:
         self.watch: Progress = progress or (lambda stage, done, total: None)
         # a given k of None asks for all that is seen, and is not searched for
         self.most_k = largest_k(self.system, store) if given.k is not None else None
+        self.lengths = given.length_penalty is None  # whether they are searched for
         given = given.without_gate().model_copy(update={"k": self.most_k})
         self._first = {
             fold.left_out: Retriever(store, model.device, given, left_out=fold.left_out)
@@ -46,7 +47,8 @@ class Dev:
         }
         first = next(iter(self._first.values()))
         self.scale = first.live.view.scale
-        self.given = first.settings if self.system.c_grid else first.settings.model_copy(update={"c": given.c})
+        found = first.settings.model_copy(update={"length_penalty": first.length_penalty(model.length_penalty)})
+        self.given = found if self.system.c_grid else found.model_copy(update={"c": given.c})
 
     def __len__(self) -> int:
         return sum(map(len, self.sets))

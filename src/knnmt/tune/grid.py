@@ -135,6 +135,13 @@ def around(best: RetrievalSettings, most_k: int | None) -> Iterator[RetrievalSet
     yield from dict.fromkeys(best.model_copy(update=update) for update in updates)
 
 
+def lengths(best: RetrievalSettings) -> Iterator[RetrievalSettings]:
+    """The best settings with length penalties around theirs: first for longer translations, which a store lacks."""
+    assert best.length_penalty is not None
+    for times in (1.2, 1 / 1.2):
+        yield best.model_copy(update={"length_penalty": round(times * best.length_penalty, 3)})
+
+
 def more_cautious(good: RetrievalSettings) -> Iterator[RetrievalSettings]:
     """Settings that leave more to the model, for a store that has little for these texts: with more they were worse
     than base MT, which likelihood does not tell."""

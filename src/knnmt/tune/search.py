@@ -16,11 +16,12 @@ from knnmt.systems.settings import SILENT, Adapt, RetrievalSettings
 from knnmt.translate import TranslateSettings, Translator
 from knnmt.tune.dev import Dev
 from knnmt.tune.gate import Lesson, train
-from knnmt.tune.grid import Numbers, around, axes, more_cautious, spread
+from knnmt.tune.grid import Numbers, around, axes, lengths, more_cautious, spread
 from knnmt.tune.held_out import Fold
 from knnmt.tune.likelihood import Likelihoods
 from knnmt.tune.references import lesson
 
+LENGTHS = 3  # trials of other length penalties, at most
 LEANS = (0.0, 0.5)  # what is added to the log-odds of a gate's λ: translation likes more than likelihood does
 
 
@@ -75,12 +76,13 @@ class Search:
 
     def run(self, adapt: Sequence[Adapt], decoded: int) -> list[Trial]:
         """All trials, the best first: base MT, the untuned settings, `decoded` by likelihood, as many around the best
-        at the time, and those with a gate."""
+        at the time, those with a gate, and with other length penalties, which decide nothing in greedy search."""
         kinds = set(adapt) | ({"distance"} if "learned" in adapt else set())
         leans = LEANS[:decoded] if "learned" in adapt else ()
         likeliest = spread(self.likelihoods.search(kinds), decoded)
         first = dict.fromkeys([self.silent, *([self.untuned] if "distance" in kinds else []), *likeliest])
-        total = len(first) + decoded + len(leans)
+        tried = LENGTHS if self.dev.lengths and self.options.beam > 1 else 0
+        total = len(first) + decoded + len(leans) + tried
         self.dev.watch("translate", 0, total)
         for settings in first:
             self._measure(Tuned(settings), total)
@@ -93,6 +95,13 @@ class Search:
             by_distance = self._best(trial for trial in self.trials.values() if trial.settings.adapt == "distance")
             for tuned, likelihood in self._learned(by_distance.settings, leans):
                 self._measure(tuned, total, likelihood)
+        for _ in range(tried):
+            best = self._best(self.trials.values())
+            near = (Tuned(other, best.gate) for other in lengths(best.settings))
+            other = next((each for each in near if each not in self.trials), None)
+            if best.settings == self.silent or other is None:
+                break
+            self._measure(other, total, best.likelihood)
         return sorted(self.trials.values(), key=lambda trial: -self.gain(trial))
 
     def halfway(self, found: Trial) -> Trial:
@@ -107,6 +116,7 @@ class Search:
                     "weight": (ours.weight + theirs.weight) / 2,
                     "reach": sqrt(ours.reach * theirs.reach),
                     "temperature": sqrt(ours.temperature * theirs.temperature),
+                    "length_penalty": ((self.untuned.length_penalty or 0) + (found.settings.length_penalty or 0)) / 2,
                 }
             )
         )

@@ -25,7 +25,7 @@ class TuneSettings(Settings):
     decoded: int = Field(
         default=6, ge=1, le=100, description="settings to decode with, best likelihood first, and as many near the best"
     )
-    beam: int = Field(default=1, ge=1, le=64, description="beam size; 1 is greedy search")
+    beam: int = Field(default=5, ge=1, le=64, description="beam size; 1 is greedy search")
     adapt: Literal["constant", "distance", "both", "learned", "all"] = Field(
         default="all", description="how λ is set: constant, by distance, both, learned by a gate, or all three"
     )

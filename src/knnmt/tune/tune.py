@@ -15,7 +15,8 @@ from knnmt.tune.dev import Dev, Progress
 from knnmt.tune.held_out import DevSet, Fold, hold_out
 from knnmt.tune.search import Search, Trial
 
-GREEDY = TranslateSettings(beam=1, batch_size=64, spans=False, sentences=False)  # the engine, on lines as they are
+# the engine, on lines as they are: with the beams that translations are made with, since greedy search likes others
+ALONE = TranslateSettings(batch_size=64, spans=False, sentences=False)
 BETTER = 0.3  # of BLEU and chrF, that settings must be better than the untuned ones by to be kept for a store
 
 
@@ -38,11 +39,11 @@ def tune(
     and the untuned settings where λ may fall with the distance, are always among them. Where λ may be `learned`, a gate
     is trained for the best settings by distance, which it falls back on and which are tried too. `left_out` are numbers
     of the store's segments that are not used: give those that also stand in the dev set (`Overlaps.segments`). `given`
-    are settings of which all that is not searched for is kept, such as `index`. The default is greedy search.
+    are settings of which all that is not searched for is kept, such as `index`. The default are 5 beams.
     """
     sets = [DevSet("dev", (Fold(dev, frozenset(left_out)),))]
     # what is tuned is retrieval: a text that the store has as a whole would come out right with any settings
-    options = (translate or GREEDY).model_copy(update={"exact": False})
+    options = (translate or ALONE).model_copy(update={"exact": False})
     system = automatic(store) if system == "auto" else system
     search = Search(Dev(model, store, sets, (given or RetrievalSettings()).of(system), progress), options)
     return search.run(adapt, decoded)
@@ -78,7 +79,7 @@ def tune_store(
         sets = hold_out(store)
     else:
         sets = [DevSet("dev", (Fold(dev, overlaps(store, [segment.source for segment in dev]).segments),))]
-    search = Search(Dev(model, store, sets, RetrievalSettings(system=automatic(store)), progress), GREEDY)
+    search = Search(Dev(model, store, sets, RetrievalSettings(system=automatic(store)), progress), ALONE)
     if dev is None:
         best = search.halfway(search.run(("distance",), decoded)[0])
     else:

@@ -215,7 +215,7 @@ def _bytes(one: SystemResults) -> str:
 
 def settings(results: Results) -> Rows:
     """The settings that each system translated test with."""
-    rows: Rows = [["domain: system", "k", "c", "T", "λ", "τ", "dev BLEU", "base MT", "tuning, s"]]
+    rows: Rows = [["domain: system", "k", "c", "T", "λ", "τ", "length", "dev BLEU", "base MT", "tuning, s"]]
     for domain in results.domains:
         for name, one in domain.systems.items():
             if one.tuned is None:
@@ -223,7 +223,7 @@ def settings(results: Results) -> Rows:
             chosen = one.tuned.settings
             if one.system == TM:
                 least = chosen["threshold"]
-                cells = ["", "", "", "none" if least is None else f"match ≥ {least:.0%}", ""]
+                cells = ["", "", "", "none" if least is None else f"match ≥ {least:.0%}", "", ""]
                 rows.append([f"{domain.title}: {name}", *cells, *_found(one.tuned)])
                 continue
             distant = chosen["adapt"] == "distance" and bool(chosen["lambda"])
@@ -235,6 +235,7 @@ def settings(results: Results) -> Rows:
                 "learned" if chosen["adapt"] == "learned"
                 else ("≤ " if distant else "") + (f"{weight:.2f}" if weight is not None else "by the system"),
                 f"{chosen['reach']:.4g}" if distant and chosen["reach"] else "",
+                f"{penalty:.3g}" if (penalty := chosen.get("length_penalty")) is not None else "",
                 *_found(one.tuned),
             ]  # fmt: skip
             rows.append([f"{domain.title}: {name}", *cells])
