@@ -521,7 +521,8 @@ def test_the_embedded_model_gives_the_same_tokens(embedded: tuple[Case, list[str
         translator = Translator(case.ours, retriever=retriever)
     ours = translator.translate(texts, TranslateSettings(beam=beams, max_length=63, exact=False))
     with Retrieval(case.wrapped, case.store, RetrievalSettings(system=system)) as retrieval:
-        found = case.generate(texts, beams, max_length=64, logits_processor=[retrieval])
+        search = {} if beams == 1 else {"length_penalty": retrieval.length_penalty}
+        found = case.generate(texts, beams, max_length=64, logits_processor=[retrieval], **search)
     assert case.tokens(found) == [list(each.tokens) for each in ours]
 
 

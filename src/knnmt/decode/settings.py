@@ -18,7 +18,7 @@ class TranslateSettings(Settings):
         ge=-10,
         le=10,
         allow_inf_nan=False,
-        description="divide scores by length to this power; default: the model's",
+        description="divide scores by length to this power; default: the store's, or the model's",
     )
     max_length: int | None = Field(
         default=None, ge=2, description="maximum tokens per translation; default: by source length"

@@ -31,7 +31,8 @@ class Retrieval:
     """A logits processor that mixes p_kNN into `generate()`: greedy, beam search or sampling.
 
     >>> with Retrieval(wrap(model, tokenizer, "de-en"), store) as retrieval:
-    ...     model.generate(**inputs, num_beams=5, logits_processor=[retrieval])
+    ...     search = {"num_beams": 5, "length_penalty": retrieval.length_penalty}
+    ...     model.generate(**inputs, **search, logits_processor=[retrieval])
 
     Without `settings` it uses those that the store was tuned to, as `Translator` does. The hooks stay until the `with`
     block ends, over any number of calls.
@@ -47,6 +48,11 @@ class Retrieval:
         self.retriever = Retriever(store, model.device, chosen.settings, gate=chosen.gate)
         self._step, self._depth = _Step(), 0
         self._hooks = ExitStack()
+
+    @property
+    def length_penalty(self) -> float:
+        """What beam search needs with this store, as `Translator` has it: `generate()` does not ask a processor."""
+        return self.retriever.length_penalty(self.model.transformer.hf.generation_config.length_penalty or 1.0)
 
     def __enter__(self) -> Self:
         if self._depth == 0:

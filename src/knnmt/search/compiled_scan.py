@@ -88,7 +88,7 @@ def scan(rows: Rows, made: Rough, queries: Tensor, count: int) -> tuple[Tensor, 
     stops, each = sizes.cumsum(0), torch.ones_like(sizes)
     squared, places = search(Keys([rows]), (stops - sizes)[:, None], stops[:, None], queries, each, count, members)
     found = members[places].long() if len(members) else places
-    if (used < 0).any():  # more rows are as near as others, as far as bytes can tell, than are listed
+    if (used < 0).any():  # more rows are equally near than can be listed
         many = torch.from_numpy((used < 0).any(axis=1)).nonzero().flatten()
         every = torch.tensor([[0]]), torch.tensor([[len(rows)]])
         squared[many], found[many] = search(Keys([rows]), *every, queries[many], torch.tensor([len(many)]), count)
@@ -114,7 +114,7 @@ def _scan(
     most, least = np.empty((total, room), np.float32), np.empty((total, room), np.float32)
     for piece in range(first, last):
         farthest = np.full(total, np.float32(-np.inf))  # what is farther is surely not among the nearest
-        sharp = np.zeros(total, np.int64)  # listed rows that were compared as they are stored
+        sharp = np.zeros(total, np.int64)  # how many of the listed rows were compared as they are stored
         used[:, piece] = 0
         for panel in range(ends[piece], ends[piece + 1]):
             longest, apart = lengths[panel], errors[panel]
@@ -140,32 +140,30 @@ def _scan(
                             most[query, at], least[query, at] = near[row, column] + slack, near[row, column] - slack
                             at += 1
                     mine = listed[query, piece], most[query], least[query]
-                    if at > room - COLUMNS:
-                        at, sharp[query], farthest[query] = _thin(mine, at, sharp[query], wanted, farthest[query])
-                    if at > room // 2:  # as near as the nearest, as far as bytes can tell
+                    if at > room // 2:
                         _sharpen(mine, sharp[query], at, values, norms, queries, query, own[query])
-                        at, sharp[query], farthest[query] = _thin(mine, at, at, wanted, farthest[query])
-                    used[query, piece] = at if at <= room - COLUMNS else -1
+                        at, farthest[query] = _thin(mine, at, wanted, farthest[query])
+                        sharp[query] = at
+                    used[query, piece] = at if at <= room - COLUMNS else -1  # some thousand rows are equally near
         for query in range(total):
             at = used[query, piece]
             if at > wanted:
                 mine = listed[query, piece], most[query], least[query]
-                used[query, piece], _, _ = _thin(mine, at, at, wanted, farthest[query])
+                used[query, piece], _ = _thin(mine, at, wanted, farthest[query])
 
 
 @compiled
-def _thin(mine: Any, used: int, sharp: int, wanted: int, farthest: Any) -> Any:
-    """Keep of the rows listed for a query those that may be among the nearest: how many these are, and of the sharp
-    ones in front; and the negated distance, less |q|², that `wanted` rows surely have."""
+def _thin(mine: Any, used: int, wanted: int, farthest: Any) -> Any:
+    """Keep of the rows listed for a query those that may be among the nearest: how many these are, and the negated
+    distance, less |q|², that `wanted` rows surely have."""
     listed, most, least = mine
     farthest = max(farthest, np.partition(least[:used], used - wanted)[used - wanted])
-    kept, kept_sharp = 0, 0
+    kept = 0
     for place in range(used):
         if most[place] >= farthest:
             listed[kept], most[kept], least[kept] = listed[place], most[place], least[place]
             kept += 1
-            kept_sharp += place < sharp
-    return kept, kept_sharp, farthest
+    return kept, farthest
 
 
 @compiled
