@@ -266,11 +266,7 @@ class _Search:
     def _extend(self, logits: Tensor, normaliser: Tensor) -> None:
         """`_next` or `_constrained`, and `_take`, in one compiled loop, in place."""
         now, step = self.beams, self.cache.length
-        ends = (
-            (self.special.end,)
-            if self.constraints
-            else (self.special.end, self.special.forced_end, self.early_stopping)
-        )
+        ends = (self.special.end, self.special.forced_end, self.early_stopping)[: 1 if self.constraints else 3]
         changed = now.tokens, now.parents, now.running, now.done, *now.finished, self.history
         tables = self.constraints.tables() if self.constraints is not None else ()
         share_evenly(
@@ -383,8 +379,7 @@ def _loops(history: Tensor, step: int, longest: NDArray[np.int64]) -> NDArray[np
 
 
 def _paths(history: Tensor, back: Tensor, finished: _Finished, log_p: Tensor, n_best: int) -> list[list[Hypothesis]]:
-    """Trace the best hypotheses back from their ends, all at once. history, back: (B, steps, K), tokens and parents;
-    log_p: (B, K)."""
+    """Trace the best hypotheses back from their ends. history, back: (B, steps, K), tokens and parents; log_p: (B, K)."""
     tokens, parents = history.cpu().numpy(), back.cpu().numpy()
     score, last, beam, end, whole = (field[:, :n_best].cpu().numpy() for field in (*finished, log_p))
     rows, written = np.arange(len(score))[:, None], np.empty((*score.shape, tokens.shape[1]), dtype=np.int64)
