@@ -379,7 +379,8 @@ def _loops(history: Tensor, step: int, longest: NDArray[np.int64]) -> NDArray[np
 
 
 def _paths(history: Tensor, back: Tensor, finished: _Finished, log_p: Tensor, n_best: int) -> list[list[Hypothesis]]:
-    """Trace the best hypotheses back from their ends. history, back: (B, steps, K), tokens and parents; log_p: (B, K)."""
+    """Trace the best hypotheses back from their ends, all at once. history, back: (B, steps, K), tokens and parents;
+    log_p: (B, K)."""
     tokens, parents = history.cpu().numpy(), back.cpu().numpy()
     score, last, beam, end, whole = (field[:, :n_best].cpu().numpy() for field in (*finished, log_p))
     rows, written = np.arange(len(score))[:, None], np.empty((*score.shape, tokens.shape[1]), dtype=np.int64)
