@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.weak import WeakIdKeyDictionary
 
 from knnmt.buffers import Buffers
 from knnmt.loops import compiled, element, last_begun
@@ -17,7 +16,7 @@ from knnmt.search.compiled_entries import gather_entries
 from knnmt.search.compiled_matches import match
 from knnmt.search.compiled_mix import mix
 from knnmt.search.compiled_rows import search
-from knnmt.search.compiled_scan import Rough, fits, rough, scan
+from knnmt.search.compiled_scan import fits, rough, scan
 from knnmt.search.compiled_softmax import CompiledSoftmax
 from knnmt.search.entries import PartLinks
 from knnmt.search.matches import Asked, Index, Limits, Matches
@@ -34,10 +33,6 @@ UNKNOWN = -1.0  # a squared norm that is computed when its row is first compared
 
 class CompiledSearch(Search):
     """Search by compiled loops, and by torch where rows are product-quantized."""
-
-    def __init__(self, device: torch.device) -> None:
-        super().__init__(device)
-        self._rough = WeakIdKeyDictionary()  # rows in bytes, of those that were scanned
 
     def table(self, keys: Keys[Rows], numbers: Tensor) -> Chosen:
         """The rows `numbers` (B, N) of keys, none where -1."""
@@ -111,16 +106,9 @@ class CompiledSearch(Search):
         if not rows.plain:
             return super()._scan(rows, start, stop, queries, count)
         if stop - start == len(rows) and fits(rows.values):
-            return scan(rows, self._in_bytes(rows), queries, count)
+            return scan(rows, self._in_bytes(rows, rough), queries, count)
         bounds = torch.tensor([[start]]), torch.tensor([[stop]])
         return search(Keys([rows]), *bounds, queries, torch.tensor([len(queries)]), count)
-
-    def _in_bytes(self, rows: Rows) -> Rough:
-        """Rows in bytes, which are made once."""
-        if rows.values not in self._rough:
-            self._rough[rows.values] = rough(rows.values)
-        found: Rough = self._rough[rows.values]
-        return found
 
 
 class HalfTable(BySentence):

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakIdKeyDictionary
 
 from knnmt.buffers import Buffers
 from knnmt.search.cuda_tables import RoughTable, SplitTable, product
@@ -56,7 +55,6 @@ class CudaSearch(Search):
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
         self.kernels, self.scans = kernels(device)
-        self._rough = WeakIdKeyDictionary()  # rows in bytes, of those that were scanned
 
     def make(self, keys: Keys[Rows], numbers: Tensor | slice, missing: Tensor | None = None) -> Table:
         """Rows to compare with."""
@@ -67,7 +65,7 @@ class CudaSearch(Search):
         block = keys.blocks[0]
         if len(keys.blocks) > 1 or numbers.size(1) < MANY or not self._scanned(block):
             return super().table(keys, numbers)
-        return RoughTable(self.kernels, self.scans, block, self._in_bytes(block), numbers)
+        return RoughTable(self.kernels, self.scans, block, self._in_bytes(block, self.scans.rough), numbers)
 
     def softmax(self, keys: Keys[ProjectedRows], seen: Seen, decay: Decay) -> Softmax:
         """Rows that all get a share."""
@@ -109,19 +107,13 @@ class CudaSearch(Search):
         if stop - start < LARGE or not self._scanned(rows):
             return super()._scan(rows, start, stop, queries, count)
         some = slice(start, stop)
-        rough = self._in_bytes(rows).some(some)
+        rough = self._in_bytes(rows, self.scans.rough).some(some)
         squared, places = self.scans.nearest(rows.values[some], rough, rows.norms[some], queries, count)
         return squared, places + start
 
     def _scanned(self, rows: Rows) -> bool:
         """Whether rows can be compared in bytes first."""
         return self.scans is not None and rows.plain and rows.width <= self.scans.WIDEST
-
-    def _in_bytes(self, rows: Rows) -> Any:
-        """Rows in bytes, which are made once."""
-        if rows.values not in self._rough:
-            self._rough[rows.values] = self.scans.rough(rows.values)
-        return self._rough[rows.values]
 
 
 class ScaledSoftmax(Softmax):

@@ -4,13 +4,14 @@ Two backends do it: torch (here), and loops compiled with numba on a CPU (`compi
 once, where a store's arrays are put on a device; nothing else asks what device it is on.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from knnmt.buffers import Buffers
 from knnmt.search.entries import PartLinks, gather_entries
@@ -27,6 +28,7 @@ GATHERED = 1 << 18  # rows copied at a time to be compared
 TOGETHER = 32  # queries of one range that are compared with it at a time, where several ranges are
 COMPARED = 1 << 26  # pairs of queries and rows compared at a time when all rows are scanned
 STRETCHES = 1 << 14, 1 << 20  # rows scanned at a time, at least and at most
+T = TypeVar("T")
 Ranges = tuple[Tensor, Tensor]
 """The first row that each query may find in each block, and the one behind the last. Both (Q, blocks)."""
 
@@ -53,6 +55,7 @@ class Search:
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.buffers = device, Buffers(device)
+        self._rough: Any = WeakIdKeyDictionary()  # rows in bytes, of those that were scanned
 
     def make(self, keys: Keys[Rows], numbers: Tensor | slice, missing: Tensor | None = None) -> Table:
         """Rows to compare with: `numbers` (..., N) of keys, none where `missing`, or a slice of a single block."""
@@ -150,6 +153,13 @@ class Search:
         lists: (B, N), of each row of the table; shares: tokens and log_p of each list, both (lists, k)
         """
         return None
+
+    def _in_bytes(self, rows: Rows, rough: Callable[[Tensor], T]) -> T:
+        """Rows in bytes, as `rough` makes them, once."""
+        if rows.values not in self._rough:
+            self._rough[rows.values] = rough(rows.values)
+        found: T = self._rough[rows.values]
+        return found
 
     def _nearest(
         self, rows: Rows, starts: Tensor, stops: Tensor, queries: Tensor, count: int, members: Tensor | None

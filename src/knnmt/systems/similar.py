@@ -256,7 +256,7 @@ SYSTEM = System(
         *(name for name in ARRAYS if name != "type_segments"),  # which only merging parts needs
     ),
     select=select,
-    # a small store has little that is near: what is farther than this made translations worse than base MT's
+    # a small store has little that is near: what is farther than this made translations worse than base MT's;
     # and with a store the best translations by mean log-probability are some 4% shorter than without
     defaults=Defaults(weight=0.9, temperature=1 / 20, reach=1 / 3, c=None, longer=1.4),
     takes_k=False,
